@@ -16,8 +16,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from rectifiers.claims.claims import Claim, claim_exclusion_reason, claims, runs_of, search_runs
-from rectifiers.claims.records import load
+from rectifiers.claims.claims import Claim, claims
+from rectifiers.claims.records import claim_exclusion_reason, load, runs_of, search_runs
 from rectifiers.cli.composition import compose_job
 from rectifiers.runner import run_all
 from rectifiers.runs import record as records

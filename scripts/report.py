@@ -26,18 +26,17 @@ from rich.console import Console
 
 from rectifiers.claims import records as claim_records
 from rectifiers.claims import report as claims_report
-from rectifiers.claims.claims import (
-    Claim,
+from rectifiers.claims.claims import Claim, claims
+from rectifiers.claims.judge import answer, check_rates
+from rectifiers.claims.records import (
     arm_hash,
     arm_hashes,
     arms_path,
     claim_exclusion_reason,
-    claims,
     digest,
     runs_of,
     search_runs,
 )
-from rectifiers.claims.judge import answer, check_rates
 from rectifiers.results import documents, listing, tables
 from rectifiers.results.console import print_record
 from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_reason, experiment_of

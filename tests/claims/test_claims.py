@@ -11,16 +11,12 @@ import yaml
 from made_up import LAYER, NETWORK, SCIENCE, altered, epoch, result, training
 from rectifiers.claims import claims as module
 from rectifiers.claims import judge
-from rectifiers.claims.claims import (
-    Claim,
-    arm_hash,
-    arm_hashes,
-    claim_exclusion_reason,
-    claims,
-)
+from rectifiers.claims import records as claim_records
+from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.figures import figure
 from rectifiers.claims.judge import answer
 from rectifiers.claims.measures import MEASURES
+from rectifiers.claims.records import arm_hash, arm_hashes, claim_exclusion_reason
 from rectifiers.claims.report import FIGURES, claims_page, in_order
 from rectifiers.results.tables import table_1_slopes
 from rectifiers.runs.record import TrainingRecord
@@ -83,7 +79,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(**changes: Any) -> Claim:
         described = yaml.safe_load(DESCRIBED) | changes
         arms = {arm: arm_hash(science(arm, 0)) for arm in described["arms"]}
-        monkeypatch.setattr(module, "arm_hashes", lambda: {"made_up": arms})
+        monkeypatch.setattr(claim_records, "arm_hashes", lambda: {"made_up": arms})
         return module.parse("made_up", described)
 
     return make
@@ -153,8 +149,8 @@ def test_descriptions_leave_diverged_runs_out(
     other = Claim(
         name="other", statement="x", source="x", seeds=5, arms={"another": ()}, not_run="x"
     )
-    known = module.arm_hashes() | {"other": {"another": arm_hash(science("another", 0))}}
-    monkeypatch.setattr(module, "arm_hashes", lambda: known)
+    known = claim_records.arm_hashes() | {"other": {"another": arm_hash(science("another", 0))}}
+    monkeypatch.setattr(claim_records, "arm_hashes", lambda: known)
     monkeypatch.setattr(judge, "claims", lambda: (claim, other))
     own, another = answer(claim, iter(whole)).descriptions
     assert (own.mean.mean, own.mean.n) == (pytest.approx(0.4), 5)
@@ -369,7 +365,7 @@ def test_a_claim_that_is_new_asks_to_be_noted(
     made_up: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = made_up()
-    monkeypatch.setattr(module, "arm_hashes", dict)
+    monkeypatch.setattr(claim_records, "arm_hashes", dict)
     with pytest.raises(
         InputError, match=r"claim/made_up has arms that are not known; call .*report.py claims"
     ):

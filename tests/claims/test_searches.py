@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from made_up import diverged, epoch, training
-from rectifiers.claims.claims import Search, arm_hashes, claims, name_of, parse
+from rectifiers.claims.claims import Search, claims, name_of, parse
 from rectifiers.claims.judge import best_rate, check_rates, rate_means
+from rectifiers.claims.records import arm_hashes
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 

@@ -12,13 +12,8 @@ import pytest
 from conftest import ROOT, compose_config, load_script
 from made_up import altered
 from rectifiers.claims import records as claim_records
-from rectifiers.claims.claims import (
-    arm_hash,
-    arm_hashes,
-    claim_exclusion_reason,
-    claims,
-    runs_of,
-)
+from rectifiers.claims.claims import claims
+from rectifiers.claims.records import arm_hash, arm_hashes, claim_exclusion_reason, runs_of
 from rectifiers.cli.composition import compose_job
 from rectifiers.results.frame import exclusion_reason
 from rectifiers.runs import record as records

@@ -15,9 +15,8 @@ which no run reads and which holds the fields of `Claim`. For example:
 """
 
 import functools
-import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -27,24 +26,18 @@ import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
 from rectifiers.claims.measures import MEASURES, check, named
-from rectifiers.results.frame import RESULTS
-from rectifiers.runs.identity import run_id, without
-from rectifiers.runs.record import Record, TrainingRecord
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import Section, checked
 
 PLACE = CONF / "claim"
-RECORDS = RESULTS / "claims"
 LEVEL = 0.95
 EQUIVALENCE_LEVEL = 0.90  # two one-sided tests at 5 % are one interval of 90 %
 FEWEST = {"mean": 5, "median": 6, "share": 6}  # seeds for which the statistic has an interval
 YES_OR_NO = ("reached", "diverged")  # the measures that are 1 or 0
 RATE = "optim.lr="
 VAL_ERROR = {"key": "val/top1_error_pct"}
-SEED_KEYS = ("seed", "data.split_seed")
-Runs = Mapping[str, Mapping[int, TrainingRecord]]  # by arm and seed
-_ARMS: dict[str, str] = {}  # by run
 
 
 @dataclass(frozen=True)
@@ -344,75 +337,3 @@ def parse(name: str, claim: Any) -> Claim:
     if not isinstance(claim, dict):
         raise InputError(f"claim/{name} has no key claim; say there what it claims")
     return checked(Claim, {"name": name, **claim}, f"claim/{name}: ")
-
-
-def arm_hash(science: dict[str, Any]) -> str:
-    """Return what a run of a claim is, whatever its seed."""
-    return run_id(without(science, SEED_KEYS))
-
-
-def arm_of(record: Record) -> str:
-    """Return the hash of a run's arm. It is kept by run, whose name holds its science."""
-    if record.run not in _ARMS:
-        _ARMS[record.run] = arm_hash(record.science)
-    return _ARMS[record.run]
-
-
-def arms_path(claim: Claim) -> Path:
-    """Return the file that holds the hashes of the claim's arms."""
-    return RECORDS / f"{claim.name}.yaml"
-
-
-def digest(claim: Claim) -> str:
-    """Return the hash of the claim's file, from which the hashes of its arms follow."""
-    return hashlib.sha256((PLACE / f"{claim.name}.yaml").read_bytes()).hexdigest()[:12]
-
-
-@functools.cache
-def arm_hashes() -> dict[str, dict[str, str]]:
-    """Return the hashes of the arms of each claim, those of its search among them, by name.
-
-    `scripts/report.py claims` writes them to `results/claims/<claim>.yaml`."""
-    paths = map(arms_path, (claim for claim in claims() if claim.arms))
-    return {path.stem: yaml.safe_load(path.read_text())["arms"] for path in paths if path.exists()}
-
-
-def claim_exclusion_reason(record: Record) -> str | None:
-    """Return why a record answers no claim, or None."""
-    if not isinstance(record, TrainingRecord) or record.choices.get("debug") is not None:
-        return "it is of no claim"
-    if not any(arm_of(record) in arms.values() for arms in arm_hashes().values()):
-        return "its configuration is no claim's"
-    if record.science["data"].get("split_seed", record.seed) != record.seed:
-        return "its images are split by another seed than its own"
-    return None if record.provenance.git_dirty is False else "its code was not committed"
-
-
-def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
-    """Return the claim's runs; those of the seeds that it asks for."""
-    hashes = arm_hashes().get(claim.name, {})
-    if not hashes.keys() >= set(claim.arms):
-        raise InputError(
-            f"claim/{claim.name} has arms that are not known; call python scripts/report.py claims"
-        )
-    by_hash = _by_arm(records, claim.all_seeds())
-    return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
-
-
-def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
-    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and
-    seed."""
-    hashes = arm_hashes().get(claim.name, {})
-    by_hash = _by_arm(records, claim.search.seeds if claim.search else ())
-    return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
-
-
-def _by_arm(
-    records: Iterable[TrainingRecord], seeds: Sequence[int]
-) -> dict[str, dict[int, TrainingRecord]]:
-    """The records of these seeds by the hash of their arm."""
-    by_hash: dict[str, dict[int, TrainingRecord]] = {}
-    for record in records:
-        if record.seed in seeds:
-            by_hash.setdefault(arm_of(record), {})[record.seed] = record
-    return by_hash

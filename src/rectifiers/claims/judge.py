@@ -16,14 +16,13 @@ from rectifiers.claims.claims import (
     Claim,
     Comparison,
     Criterion,
-    Runs,
     Search,
     Test,
     claims,
     name_of,
-    runs_of,
 )
 from rectifiers.claims.measures import MEASURES, has_diverged
+from rectifiers.claims.records import Runs, runs_of
 from rectifiers.results.statistics import Mean, mean_of, student_interval, t_interval
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError

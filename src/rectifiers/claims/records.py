@@ -8,29 +8,25 @@ keeps every version of a compressed file in full."""
 
 import csv
 import functools
+import hashlib
 import lzma
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rectifiers.claims.claims import (
-    PLACE,
-    Claim,
-    Runs,
-    arm_hashes,
-    arm_of,
-    claim_exclusion_reason,
-)
-from rectifiers.results.frame import CLAIM, experiment_of
+from rectifiers.claims.claims import PLACE, Claim, claims
+from rectifiers.results.frame import CLAIM, RESULTS, experiment_of
 from rectifiers.runs import record as records
+from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
+RECORDS = RESULTS / "claims"
 SUFFIX = ".jsonl.xz"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
 MOST_NAMED = 20  # unusable lines
@@ -41,7 +37,82 @@ CRITERION_FIELDS = (  # of a test
     *("measure", "with", "of", "minus", "over", "statistic"),
     *("supported", "contradicted", "leave_out_diverged"),
 )
+SEED_KEYS = ("seed", "data.split_seed")
+Runs = Mapping[str, Mapping[int, TrainingRecord]]  # by arm and seed
+_ARMS: dict[str, str] = {}  # by run
 Read = Callable[[str, str], str | None]  # commit, path -> text
+
+
+def arm_hash(science: dict[str, Any]) -> str:
+    """Return what a run of a claim is, whatever its seed."""
+    return run_id(without(science, SEED_KEYS))
+
+
+def arm_of(record: Record) -> str:
+    """Return the hash of a run's arm. It is kept by run, whose name holds its science."""
+    if record.run not in _ARMS:
+        _ARMS[record.run] = arm_hash(record.science)
+    return _ARMS[record.run]
+
+
+def arms_path(claim: Claim) -> Path:
+    """Return the file that holds the hashes of the claim's arms."""
+    return RECORDS / f"{claim.name}.yaml"
+
+
+def digest(claim: Claim) -> str:
+    """Return the hash of the claim's file, from which the hashes of its arms follow."""
+    return hashlib.sha256((PLACE / f"{claim.name}.yaml").read_bytes()).hexdigest()[:12]
+
+
+@functools.cache
+def arm_hashes() -> dict[str, dict[str, str]]:
+    """Return the hashes of the arms of each claim, those of its search among them, by name.
+
+    `scripts/report.py claims` writes them to `results/claims/<claim>.yaml`."""
+    paths = map(arms_path, (claim for claim in claims() if claim.arms))
+    return {path.stem: yaml.safe_load(path.read_text())["arms"] for path in paths if path.exists()}
+
+
+def claim_exclusion_reason(record: Record) -> str | None:
+    """Return why a record answers no claim, or None."""
+    if not isinstance(record, TrainingRecord) or record.choices.get("debug") is not None:
+        return "it is of no claim"
+    if not any(arm_of(record) in arms.values() for arms in arm_hashes().values()):
+        return "its configuration is no claim's"
+    if record.science["data"].get("split_seed", record.seed) != record.seed:
+        return "its images are split by another seed than its own"
+    return None if record.provenance.git_dirty is False else "its code was not committed"
+
+
+def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
+    """Return the claim's runs; those of the seeds that it asks for."""
+    hashes = arm_hashes().get(claim.name, {})
+    if not hashes.keys() >= set(claim.arms):
+        raise InputError(
+            f"claim/{claim.name} has arms that are not known; call python scripts/report.py claims"
+        )
+    by_hash = _by_arm(records, claim.all_seeds())
+    return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
+
+
+def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
+    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and
+    seed."""
+    hashes = arm_hashes().get(claim.name, {})
+    by_hash = _by_arm(records, claim.search.seeds if claim.search else ())
+    return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
+
+
+def _by_arm(
+    records: Iterable[TrainingRecord], seeds: Sequence[int]
+) -> dict[str, dict[int, TrainingRecord]]:
+    """The records of these seeds by the hash of their arm."""
+    by_hash: dict[str, dict[int, TrainingRecord]] = {}
+    for record in records:
+        if record.seed in seeds:
+            by_hash.setdefault(arm_of(record), {})[record.seed] = record
+    return by_hash
 
 
 def owner(record: Record) -> str:

@@ -11,7 +11,7 @@ from statistics import fmean
 
 import yaml
 
-from rectifiers.claims.claims import Claim, Comparison, claims, runs_of, search_runs
+from rectifiers.claims.claims import Claim, Comparison, claims
 from rectifiers.claims.judge import (
     MOST_SEEDS,
     ClaimResult,
@@ -23,6 +23,7 @@ from rectifiers.claims.judge import (
     rate_means,
 )
 from rectifiers.claims.measures import MEASURES, error, has_diverged
+from rectifiers.claims.records import runs_of, search_runs
 from rectifiers.results.documents import Table
 from rectifiers.results.frame import SAME_IMAGES, code_of, machine_of
 from rectifiers.results.tables import layout

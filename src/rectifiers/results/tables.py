@@ -3,6 +3,7 @@ same records."""
 
 import functools
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,9 +112,9 @@ def document(records: Sequence[Record]) -> list[Table]:
 
 def _origins(runs: "DataFrame") -> Table:
     """Every run with the code and the machine that made it, which its name does not tell."""
-    head = ("experiment", "setting", "seed", "run", "code", "machine")
-    runs = runs.drop_duplicates("run").sort_values(["experiment", "setting", "seed"])
-    lines = [list(map(str, row)) for row in runs[list(head)].itertuples(index=False)]
+    head = ["experiment", "setting", "seed", "run", "code", "machine"]
+    runs = runs.drop_duplicates("run").sort_values(head[:3])
+    lines = runs[head].astype(str).to_numpy().tolist()
     return Table("The runs behind these tables", 2, head, lines)
 
 
@@ -174,19 +175,17 @@ def paper_value(row: Row, which: str) -> float | None:
 
 def _beside_paper(title: str, rows: Sequence[Row], group: "DataFrame") -> Table:
     lines = []
-    for row in rows:
-        runs, lost = answers(row, group), _lost(row, group)
-        for which in ("top1", "top5"):
-            paper = paper_value(row, which)
-            ours, difference = f"({lost} diverged)" if lost else "not run", "-"
-            if len(runs):
-                errors = [getattr(result, f"{which}_error_pct") for result in runs.result]
-                ours = estimate(errors) + (f" ({lost} diverged)" if lost else "")
-                if paper is not None and row.get("comparable", True):
-                    difference = f"{mean_of(errors).mean - paper:+.2f}"
-            label = f"{label_of(row, list(runs.record))}, {which.replace('top', 'top-')}"
-            printed = "-" if paper is None else f"{paper:.2f}"
-            lines.append([label, row["protocol"], printed, ours, difference])
+    for row, which in product(rows, ("top1", "top5")):
+        runs, lost, paper = answers(row, group), _lost(row, group), paper_value(row, which)
+        ours, difference = f"({lost} diverged)" if lost else "not run", "-"
+        if len(runs):
+            errors = [getattr(result, f"{which}_error_pct") for result in runs.result]
+            ours = estimate(errors) + (f" ({lost} diverged)" if lost else "")
+            if paper is not None and row.get("comparable", True):
+                difference = f"{mean_of(errors).mean - paper:+.2f}"
+        label = f"{label_of(row, list(runs.record))}, {which.replace('top', 'top-')}"
+        printed = "-" if paper is None else f"{paper:.2f}"
+        lines.append([label, row["protocol"], printed, ours, difference])
     head = ("ImageNet val", "protocol", "paper", "ours", "difference")
     return Table(title, 2, head, lines)
 
@@ -299,14 +298,20 @@ def curves(groups: Groups) -> list[Table]:
     tables = []
     head = ("epoch", *(f"{arm}, top-1 error" for arm in FIGURE_ARMS))
     for title, epochs in FIGURES.items():
-        figure = title.partition(":")[0].lower().replace(" ", "")
-        for name, group in groups.items():
-            runs = [_trainings(group, f"{figure}/{arm}") for arm in FIGURE_ARMS.values()]
-            is_paper = name == PAPERS_SETTING
-            heading = title if is_paper else f"{title.partition(':')[0]} on {name}"
-            level = 2 if is_paper else 3
-            if any(runs):
-                lines = [_epoch(epoch, runs) for epoch in range(epochs)]
+        name = title.partition(":")[0]
+        figure = name.lower().replace(" ", "")
+        for group_name, group in groups.items():
+            is_paper = group_name == PAPERS_SETTING
+            heading, level = (title, 2) if is_paper else (f"{name} on {group_name}", 3)
+            arms = [_trainings(group, f"{figure}/{arm}") for arm in FIGURE_ARMS.values()]
+            lines = []
+            for epoch in range(epochs):
+                errors = [
+                    [run.curve("val/top1_error_pct")[epoch] for run in runs if run.epochs > epoch]
+                    for runs in arms
+                ]
+                lines.append([str(epoch + 1), *map(estimate, errors)])
+            if any(arms):
                 tables.append(Table(heading, level, head, lines))
             elif is_paper:
                 note = (
@@ -315,11 +320,3 @@ def curves(groups: Groups) -> list[Table]:
                 )
                 tables.append(Table(heading, level, note=note))
     return tables
-
-
-def _epoch(epoch: int, arms: Sequence[Sequence[TrainingRecord]]) -> Sequence[str]:
-    cells = [str(epoch + 1)]
-    for runs in arms:
-        curves = [run.curve("val/top1_error_pct") for run in runs if run.epochs > epoch]
-        cells.append(estimate([curve[epoch] for curve in curves]))
-    return cells
