@@ -30,7 +30,7 @@ from rectifiers.analysis import SETTINGS, split
 from rectifiers.cli.composition import Choices, all_keys, compose_with_choices, resolve
 from rectifiers.cli.finished import of_run
 from rectifiers.cli.hints import check_arguments
-from rectifiers.results.figures import write_svg
+from rectifiers.results.documents import write_svg
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.trust import split_trust

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from rectifiers import PReLU, initialize
 from rectifiers.initialization import table
-from rectifiers.results.generated import write_or_check
+from rectifiers.results.documents import write_or_check
 from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text

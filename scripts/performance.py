@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rectifiers.results.generated import write_or_check
-from rectifiers.results.layout import markdown
+from rectifiers.results.documents import markdown, write_or_check
 from rectifiers.runtime.console import cli_errors
 
 ROOT = Path(__file__).parents[1]

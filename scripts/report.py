@@ -8,11 +8,13 @@ Every command prints what it found or did as JSON with --json.
 """
 
 import argparse
+import io
 import json
+import lzma
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
@@ -20,30 +22,28 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.console import Console
 
 from rectifiers.claims import records as claim_records
 from rectifiers.claims import report as claims_report
-from rectifiers.claims.claims import arm_hash, claim_exclusion_reason, claims, runs_of, search_runs
+from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import answer, check_rates
-from rectifiers.claims.report import FIGURES
-from rectifiers.results import readme, tables
-from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason, known
-from rectifiers.results.generated import filled, refuse_stale, stale_files, write_or_check
-from rectifiers.results.listing import (
-    Run,
-    compare,
-    comparison_table,
-    find,
-    gather,
-    runs_table,
-    select,
-    summaries,
-    usual_protocol,
+from rectifiers.claims.records import (
+    arm_hash,
+    arm_hashes,
+    arms_path,
+    claim_exclusion_reason,
+    digest,
+    runs_of,
+    search_runs,
 )
-from rectifiers.results.numerical_floor import rounding_table
+from rectifiers.results import documents, listing, tables
+from rectifiers.results.console import print_record
+from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_reason, experiment_of
+from rectifiers.results.frame import known as known_experiments
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
-from rectifiers.runs.record import Record, TrainingRecord
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
@@ -51,7 +51,6 @@ from rectifiers.runtime.files import CONF, write_text
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 RUNS = Path("runs")
-ALL = "evaluation=calibration"  # every protocol
 # of committed files, the longest first; each names what differs, and the command that writes it
 CHECKS = (
     "report.py tables --check",
@@ -60,9 +59,41 @@ CHECKS = (
     "benchmark.py check",
     "initialization.py --check",
     "performance.py --check",
-    "picture.py --check",
 )
 Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same in words
+
+
+def show(runs: Path, filters: list[str]) -> Outcome:
+    """Print the runs that fit, with their errors by the protocol that is asked for, or the usual
+    one."""
+    selected = listing.select(known_runs(runs), filters)
+    protocols = [text.partition("=")[2] for text in filters if text.startswith("protocol=")]
+    usual = listing.usual_protocol(selected)
+    protocol = protocols[-1].partition(",")[0] if protocols else usual
+    rows = listing.summaries(selected, protocol)
+    return rows, listing.runs_table(rows, protocol)
+
+
+def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as --help shows them
+    """Print what differs between two runs."""
+    known = known_runs(runs)
+    pair = listing.find(known, A), listing.find(known, B)
+    comparison = listing.compare(*(run.record for run in pair))
+    if len(set(comparison["runs"])) == 1:
+        comparison["runs"] = [f"{run.record.run} ({run.origin})" for run in pair]
+    return comparison, listing.comparison_table(comparison)
+
+
+def known_runs(runs: Path) -> list[listing.Run]:
+    """Return the collected runs and those of `runs`."""
+    check_runs(runs)
+    return listing.gather(RESULTS / "records", runs)
+
+
+def check_runs(runs: Path) -> None:
+    """Refuse a folder that was given and is not there; without one, there may be no runs yet."""
+    if runs != RUNS and not isdir(runs):
+        raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
 
 
 def collect(runs: Path) -> Outcome:
@@ -73,7 +104,7 @@ def collect(runs: Path) -> Outcome:
     for path in sorted(runs.glob("*/record.json")):
         try:
             record = records.load(path)
-            of_claim = str(record.choices.get("experiment")).startswith(CLAIM)
+            of_claim = str(experiment_of(record.choices)).startswith(CLAIM)
             reason = claim_exclusion_reason(record) if of_claim else exclusion_reason(record)
         except InputError as error:  # the others are copied all the same
             reason = str(error)
@@ -90,61 +121,92 @@ def collect(runs: Path) -> Outcome:
     return {"copied": copied, "claims": added, "left_out": left_out}, "\n".join([*copied, *added])
 
 
-def in_tables() -> list[Record]:
-    """Return the records that the tables are made from."""
-    return [
-        *tables.load(RESULTS / "records"),
-        *claims_report.for_tables(claim_records.load(RESULTS / "claims")),
-    ]
-
-
 def write_tables(check: bool) -> Outcome:
-    """Write results/TABLES.md, or say whether it is stale."""
-    records = in_tables()
-    path, text = RESULTS / "TABLES.md", tables.render_markdown(records)
-    write_or_check({path: text}, check, "make table")
-    outcome: dict[str, Any] = {"path": str(path), "written": not check}
-    outcome["tables"] = [asdict(table) for table in tables.document(records)]
+    """Register the experiments and write results/TABLES.md, or say which are stale."""
+    documents.write_or_check({EXPERIMENTS: experiments()}, check, "make table")
+    known_experiments.cache_clear()
+    found = tables.load(RESULTS / "records")
+    found += claims_report.for_tables(claim_records.load(RESULTS / "claims"))
+    path, made = RESULTS / "TABLES.md", tables.document(found)
+    documents.write_or_check({path: tables.render_markdown(made)}, check, "make table")
+    outcome = {"path": str(path), "written": not check, "tables": [asdict(table) for table in made]}
     return outcome, "" if check else str(path)
+
+
+def experiments() -> str:
+    """Return the text of experiments.yaml, as conf/ says it: the hashes of the paper's rows, the
+    protocols' settings by data, the sizes of Table 3's networks."""
+    from rectifiers.cli.composition import composed
+    from rectifiers.training.build import network_size
+
+    registry: dict[str, dict[str, Any]] = {"experiments": {}, "settings": {}, "networks": {}}
+    for path in sorted((CONF / "experiment").rglob("*.yaml")):
+        name = path.relative_to(CONF / "experiment").with_suffix("").as_posix()
+        registry["experiments"][name] = described(science(composed([f"experiment={name}"])))
+    for path in sorted((CONF / "data").glob("*.yaml")):
+        protocols = composed([f"data={path.stem}", "evaluation=calibration"]).evaluation.protocols
+        registry["settings"][path.stem] = {n: p.as_dict() for n, p in protocols.items()}
+    for option, _ in tables.TABLE_3.values():
+        config = composed(["data=imagenet", f"model={option}"])
+        size = network_size(config, classes=1000, channels=3, input_px=224)
+        registry["networks"][option] = size
+    return yaml.safe_dump(registry, sort_keys=True)
 
 
 def write_claims(check: bool) -> Outcome:
-    """Register the claims' runs, and write results/CLAIMS.md and FINDINGS.md with a table and a
-    figure per claim; or say which are stale."""
+    """Register the claims' arms, and write results/CLAIMS.md and FINDINGS.md with a table per claim
+    and a figure where its numbers changed; or say which are stale."""
     from rectifiers.claims import figures
 
-    texts = experiments()
-    if not check:
-        write_or_check(texts, check, "make claims")
-        known.cache_clear()
-    folder, path, drawings = RESULTS / "claims", RESULTS / "CLAIMS.md", RESULTS / FIGURES
-    records = claim_records.load(folder)
-    problem = check_claims(records)
-    results = [answer(claim, records) for claim in claims()]
-    texts[path] = claims_report.claims_page(results, records)
+    folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
+    texts = {arms_path(claim): arms_text(claim) for claim in claims() if claim.arms}
+    documents.write_or_check(texts, check, "make claims")
+    arm_hashes.cache_clear()
+    found = claim_records.load(folder)
+    problem = check_claims(found)
+    results = [answer(claim, found) for claim in claims()]
+    texts[path] = claims_report.claims_page(results, found)
     texts[RESULTS / "FINDINGS.md"] = claims_report.findings_page(results)
     for claim in (claim for claim in claims() if claim.tests):
-        texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, records)
+        texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, found)
+    drawings = RESULTS / claims_report.FIGURES
     drawn = {drawings / f"{r.claim.name}.svg": r for r in results if claims_report.has_figure(r)}
+    words = {svg: figures.description(result) for svg, result in drawn.items()}
+    changed = [svg for svg in drawn if not documents.shows(svg, words[svg])]
     if check:
-        stale = stale_files(texts, folder.glob("*.csv"))
-        stale += [svg for svg, result in drawn.items() if figures.is_stale(result, svg)]
-        refuse_stale([*stale, *sorted(set(drawings.glob("*.svg")) - drawn.keys())], "make claims")
-        if problem:
-            raise InputError(problem)
+        left = {*folder.glob("*.csv"), *folder.glob("*.yaml"), *drawings.glob("*.svg")}
+        stale = documents.stale_files(texts, left - drawn.keys())
+        documents.refuse_stale([*stale, *changed], "make claims")
     else:
-        if problem:
-            print(problem, file=sys.stderr)
-        write_or_check(texts, check, "make claims")
-        for svg, result in drawn.items():
-            figures.write(result, svg)
+        documents.write_or_check(texts, check, "make claims")
+        for svg in changed:
+            documents.write_svg(figures.figure(drawn[svg]), svg, svg.stem, words[svg])
+    if problem and check:
+        raise InputError(problem)
+    print(problem, end="\n" * bool(problem), file=sys.stderr)
     verdicts = {result.claim.name: str(result.verdict) for result in results}
-    tables = [asdict(table) for table in claims_report.tables(results)]
-    outcome = {"path": str(path), "written": not check, "verdicts": verdicts, "tables": tables}
+    made = [asdict(table) for table in claims_report.tables(results)]
+    outcome = {"path": str(path), "written": not check, "verdicts": verdicts, "tables": made}
     return outcome, "" if check else str(path)
 
 
-def check_claims(records: Sequence[TrainingRecord]) -> str:
+def arms_text(claim: Claim) -> str:
+    """Return the text of the file that holds the hashes of a claim's arms, which are composed where
+    the claim's file has changed."""
+    from rectifiers.cli.composition import compose_job
+
+    path = arms_path(claim)
+    text = path.read_text() if path.exists() else ""
+    if text.startswith(head := f"claim_file: {digest(claim)}\n"):
+        return text
+    arms = {}
+    for arm, overrides in {**claim.arms, **claim.searched()}.items():
+        config, _ = compose_job((f"claim={claim.name}", *overrides))
+        arms[arm] = arm_hash(science(config))
+    return head + yaml.safe_dump({"arms": arms}, sort_keys=True)
+
+
+def check_claims(found: Sequence[TrainingRecord]) -> str:
     """Check that each criterion is older than its runs and that each arm has the rate that its
     search found best; return why the former cannot be said, or nothing.
 
@@ -153,8 +215,8 @@ def check_claims(records: Sequence[TrainingRecord]) -> str:
     """
     for claim in claims():
         if claim.search:
-            check_rates(claim.name, claim.search, claim.arms, search_runs(claim, records))
-    judged = ((claim, runs_of(claim, records)) for claim in claims() if claim.tests)
+            check_rates(claim.name, claim.search, claim.arms, search_runs(claim, found))
+    judged = ((claim, runs_of(claim, found)) for claim in claims() if claim.tests)
     unknown = claim_records.check_criteria(judged)
     if not unknown:
         return ""
@@ -165,15 +227,45 @@ def check_claims(records: Sequence[TrainingRecord]) -> str:
 
 
 def write_readme(check: bool) -> Outcome:
-    """Fill the blocks of README.md and of the page on statistics from the results, or say whether
-    they are stale."""
-    path, statistics = ROOT / "README.md", ROOT / "docs/explanation/statistics.md"
-    texts = {
-        path: readme.render(path.read_text(), RESULTS),
-        statistics: filled(statistics.read_text(), "rounding", f"\n{rounding_table(RESULTS)}\n"),
-    }
-    write_or_check(texts, check, "python scripts/report.py readme")
-    return {"path": str(path), "written": not check}, "" if check else f"{path}\n{statistics}"
+    """Write what README.md shows of the records, a run and a picture, or say whether it is
+    stale."""
+    from rectifiers.claims import figures
+
+    readme, command = ROOT / "README.md", "python scripts/report.py readme"
+    record = records.parse(lzma.decompress((RESULTS / "make_train.json.xz").read_bytes()))
+    printed = io.StringIO()
+    print_record(record, Console(file=printed, width=80))
+    lines = [line.rstrip() for line in printed.getvalue().splitlines()]
+    block = "\n".join(["```", *lines, f"runs/{record.run}/record.json", "```\n"])
+    texts = {readme: documents.filled(readme.read_text(), "make train", block)}
+    curves = figures.pictured_curves(claim_records.load(RESULTS / "claims"))
+    words = figures.picture_description(curves)
+    images = ROOT / "docs" / "images"
+    pictures = {images / f"thirty-layers-{page}.svg": page for page in figures.INKS}
+    if check:
+        stale = [svg for svg in pictures if not documents.shows(svg, words)]
+        documents.refuse_stale([*documents.stale_files(texts), *stale], command)
+    else:
+        documents.write_or_check(texts, check, command)
+        for svg, page in pictures.items():
+            documents.write_svg(figures.picture(curves, page), svg, svg.stem, words)
+    paths = [str(path) for path in (*texts, *pictures)]
+    return {"paths": paths, "written": not check}, "" if check else "\n".join(paths)
+
+
+def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
+    """Save the W&B report of what is collected, or write its document to a file."""
+    from rectifiers.tracking import report  # here and not above: it takes seconds to import
+
+    found = tables.load(RESULTS / "records")
+    if out is None:
+        ids = Path(".cache") / "wandb_reports.json"
+        place = report.save(found, entity=entity, project=project, group=table, kept=ids)
+    else:
+        built = report.build(found, entity=entity or "entity", project=project, group=table)
+        write_text(out, json.dumps(report.specification(built), indent=1) + "\n")
+        place = str(out)
+    return {"path": place}, place
 
 
 def check_all() -> Outcome:
@@ -181,10 +273,8 @@ def check_all() -> Outcome:
 
     def run(command: str) -> str:
         program, *arguments = command.split()
-        script = ROOT / "scripts" / program
-        done = subprocess.run(
-            [sys.executable, script, *arguments], cwd=ROOT, capture_output=True, text=True
-        )
+        call = [sys.executable, ROOT / "scripts" / program, *arguments]
+        done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
         return done.stderr.strip().removeprefix("error: ") or "it fails" if done.returncode else ""
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -194,134 +284,41 @@ def check_all() -> Outcome:
     return {"stale": stale}, "\n".join(lines) or "every committed file is what the records say"
 
 
-def check_runs(runs: Path) -> None:
-    """Refuse a folder that was given and is not there; without one, there may be no runs yet."""
-    if runs != RUNS and not isdir(runs):
-        raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
-
-
-def known_runs(runs: Path) -> list[Run]:
-    """Return the collected runs and those of `runs`."""
-    check_runs(runs)
-    return gather(RESULTS / "records", runs)
-
-
-def show(runs: Path, filters: list[str]) -> Outcome:
-    """Print the runs that fit, with their errors by the protocol that is asked for, or the usual
-    one."""
-    selected = select(known_runs(runs), filters)
-    protocols = [text.partition("=")[2] for text in filters if text.startswith("protocol=")]
-    protocol = protocols[-1].partition(",")[0] if protocols else usual_protocol(selected)
-    rows = summaries(selected, protocol)
-    return rows, runs_table(rows, protocol)
-
-
-def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as --help shows them
-    """Print what differs between two runs."""
-    known = known_runs(runs)
-    one, other = find(known, A), find(known, B)
-    comparison = compare(one.record, other.record)
-    if one.record.run == other.record.run:
-        comparison["runs"] = [f"{run.record.run} ({run.origin})" for run in (one, other)]
-    return comparison, comparison_table(comparison)
-
-
-def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
-    """Save the W&B report of what is collected, or write its document to a file."""
-    from rectifiers.tracking import report  # here and not above: it takes seconds to import
-
-    records = tables.load(RESULTS / "records")
-    if out is None:
-        ids = Path(".cache") / "wandb_reports.json"
-        place = report.save(records, entity=entity, project=project, group=table, kept=ids)
-    else:
-        built = report.build(records, entity=entity or "entity", project=project, group=table)
-        write_text(out, json.dumps(report.specification(built), indent=1) + "\n")
-        place = str(out)
-    return {"path": place}, place
-
-
-def experiments() -> dict[Path, str]:
-    """Return the text of experiments.yaml by its path, as conf/ says it: hashes, the protocols'
-    settings by data, networks' sizes."""
-    from rectifiers.cli.composition import compose_job, composed
-    from rectifiers.training.build import network_size
-
-    registry: dict[str, Any] = {"experiments": {}, "claims": {}, "settings": {}, "networks": {}}
-    for path in sorted((CONF / "experiment").rglob("*.yaml")):
-        name = path.relative_to(CONF / "experiment").with_suffix("").as_posix()
-        if not name.startswith(CLAIM):
-            registry["experiments"][name] = described(science(composed([f"experiment={name}"])))
-    for claim in (claim for claim in claims() if claim.arms):
-        registry["claims"][claim.name] = {}
-        for arm, overrides in {**claim.arms, **claim.searched()}.items():
-            config, _ = compose_job((f"experiment={CLAIM}{claim.name}", *overrides))
-            registry["claims"][claim.name][arm] = arm_hash(science(config))
-    for path in sorted((CONF / "data").glob("*.yaml")):
-        protocols = composed([f"data={path.stem}", ALL]).evaluation.protocols
-        registry["settings"][path.stem] = {n: p.as_dict() for n, p in protocols.items()}
-    for path in sorted((CONF / "model").glob("*.yaml")):
-        # init.fc_std is of networks with three linear layers
-        config = composed(["data=imagenet", "init.fc_std=null", f"model={path.stem}"])
-        size = network_size(config, classes=1000, channels=3, input_px=224)
-        registry["networks"][path.stem] = size
-    return {PLACE: yaml.safe_dump(registry, sort_keys=True)}
-
-
-def options() -> argparse.ArgumentParser:
-    """Return the commands with their options; each is a function, and its options are the
-    function's arguments."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(required=True, title="commands", metavar="command")
-
-    def add(
-        name: str, function: Callable[..., Outcome], of_runs: bool = False
-    ) -> argparse.ArgumentParser:
-        command = commands.add_parser(
-            name, help=(function.__doc__ or "").rstrip("."), description=function.__doc__
-        )
-        command.set_defaults(function=function)
-        command.add_argument("--json", action="store_true", help="print JSON")
-        if of_runs:
-            command.add_argument(
-                "--runs", type=Path, default=RUNS, help="the folder of runs (default: runs)"
-            )
-        return command
-
-    example = "activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
-    add("show", show, of_runs=True).add_argument(
-        "filters", nargs="*", metavar="key=value", help=example
-    )
-    comparing = add("diff", diff, of_runs=True)
-    for side in "AB":
-        comparing.add_argument(side, help="a run's name, its beginning, or a record's path")
-    add("collect", collect, of_runs=True)
-    for name, function in (
-        ("tables", write_tables),
-        ("claims", write_claims),
-        ("readme", write_readme),
-    ):
-        help_text = "only say whether it is stale"
-        add(name, function).add_argument("--check", action="store_true", help=help_text)
-    add("check", check_all)
-    reporting = add("wandb", wandb_report)
-    reporting.add_argument(
-        "--project", default="rectifiers", help="the project of the runs (default: rectifiers)"
-    )
-    reporting.add_argument("--entity", help="whose project it is (default: the account's own)")
-    reporting.add_argument(
-        "--table", help="the group of one table or figure: table2, figure3 (default: all)"
-    )
-    reporting.add_argument(
-        "--out", type=Path, help="write the document to this file, and send nothing"
-    )
-    return parser
+# The commands with their options; each is a function, and its options are the function's arguments.
+OF_RUNS = {"--runs": {"type": Path, "default": RUNS, "help": "the folder of runs (default: runs)"}}
+OF_FILES = {"--check": {"action": "store_true", "help": "only say whether it is stale"}}
+FILTERS = "activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
+A_RUN = {"help": "a run's name, its beginning, or a record's path"}
+OF_WANDB: dict[str, dict[str, Any]] = {
+    "--project": {"default": "rectifiers", "help": "the project of the runs (default: rectifiers)"},
+    "--entity": {"help": "whose project it is (default: the account's own)"},
+    "--table": {"help": "the group of one table or figure: table2, figure3 (default: all)"},
+    "--out": {"type": Path, "help": "write the document to this file, and send nothing"},
+}
+COMMANDS: dict[str, tuple[Any, dict[str, dict[str, Any]]]] = {
+    "show": (show, OF_RUNS | {"filters": {"nargs": "*", "metavar": "key=value", "help": FILTERS}}),
+    "diff": (diff, OF_RUNS | {"A": A_RUN, "B": A_RUN}),
+    "collect": (collect, OF_RUNS),
+    "tables": (write_tables, OF_FILES),
+    "claims": (write_claims, OF_FILES),
+    "readme": (write_readme, OF_FILES),
+    "check": (check_all, {}),
+    "wandb": (wandb_report, OF_WANDB),
+}
 
 
 def main() -> None:
-    arguments = vars(options().parse_args())
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    commands = parser.add_subparsers(required=True, title="commands", metavar="command")
+    for name, (function, options) in COMMANDS.items():
+        text = function.__doc__
+        command = commands.add_parser(name, help=text.rstrip("."), description=text)
+        command.set_defaults(function=function)
+        command.add_argument("--json", action="store_true", help="print JSON")
+        for option, settings in options.items():
+            command.add_argument(option, **settings)
+    arguments = vars(parser.parse_args())
     function, as_json = arguments.pop("function"), arguments.pop("json")
     with cli_errors():
         outcome, words = function(**arguments)

@@ -155,12 +155,12 @@ def composed_ids() -> dict[str, str]:
     commands = {"make train": ["activation=prelu", "init=he"]}
     for path in sorted((ROOT / "conf" / "experiment").glob("*/*.yaml")):
         name = f"{path.parent.name}/{path.stem}"
-        if path.parent.name != "claim" and name != "table7/ensemble":
+        if name != "table7/ensemble":
             commands[name] = [f"experiment={name}"]
     for claim in claims():
         for arm, overrides in {**claim.arms, **claim.searched()}.items():
             seed = f"seed={claim.first_seed}"
-            commands[f"{claim.name}: {arm}"] = [f"experiment=claim/{claim.name}", *overrides, seed]
+            commands[f"{claim.name}: {arm}"] = [f"claim={claim.name}", *overrides, seed]
     return {
         name: run_id(science(compose_job(tuple(command))[0])) for name, command in commands.items()
     }

@@ -64,6 +64,16 @@ def test_a_run_older_than_its_criterion_is_refused(then: str | None) -> None:
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
+@pytest.mark.parametrize("folder", ["conf/claim", "conf/experiment/claim"])
+def test_a_criterion_is_read_at_its_present_and_its_first_path(folder: str) -> None:
+    texts = {"README.md": "read me", f"{folder}/table2.yaml": TEXT}
+    made = [(CLAIM, runs(old=3))]
+    assert check_criteria(made, lambda commit, path: texts.get(path)) == set()
+    texts[f"{folder}/table2.yaml"] = TEXT.replace("below: -0.2", "below: -0.1")
+    with pytest.raises(InputError, match="commit old"):
+        check_criteria(made, lambda commit, path: texts.get(path))
+
+
 def test_commits_that_are_not_known_are_named() -> None:
     assert check_criteria([(CLAIM, runs(gone=0, new=1))], committed(new=TEXT)) == {"gone"}
 

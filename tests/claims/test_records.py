@@ -9,10 +9,11 @@ import pytest
 from conftest import ROOT
 from made_up import altered
 from rectifiers.claims.claims import claims
-from rectifiers.claims.figures import is_stale
+from rectifiers.claims.figures import description
 from rectifiers.claims.judge import answer
 from rectifiers.claims.records import add, load, owner
 from rectifiers.claims.report import runs_csv
+from rectifiers.results.documents import shows
 from rectifiers.runs.record import TrainingRecord, parse, to_json
 from rectifiers.runtime.errors import InputError
 
@@ -67,6 +68,8 @@ def test_a_rerun_by_another_claim_stays_in_its_file(tmp_path: Path) -> None:
     add(tmp_path, [record])
     rerun = altered(record, {"wall_s": 1.5, "choices.experiment": "claim/figure3"})
     assert owner(rerun) == "figure3"
+    as_group = {"choices.experiment": None, "choices.claim": "figure3"}
+    assert owner(altered(record, as_group)) == "figure3"
     assert add(tmp_path, [rerun]) == [tmp_path / "signal.jsonl.xz"]
     assert load(tmp_path) == [rerun]
 
@@ -123,7 +126,6 @@ def test_a_table_lists_each_run_and_its_measures() -> None:
 
 def test_a_figure_is_stale_when_its_numbers_change() -> None:
     path = ROOT / "results" / "figures" / "claims" / "signal.svg"
-    assert not is_stale(answer(SIGNAL, RECORDS), path)
-    assert is_stale(answer(SIGNAL, RECORDS), path.with_name("none.svg"))
+    assert shows(path, description(answer(SIGNAL, RECORDS)))
     changed = [record for record in RECORDS if record.seed < SIGNAL.seeds - 1]
-    assert is_stale(answer(SIGNAL, changed), path)
+    assert not shows(path, description(answer(SIGNAL, changed)))

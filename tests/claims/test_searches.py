@@ -1,11 +1,13 @@
 """The learning rate of each arm is the one that its search on validation images found best."""
 
+from typing import Any
+
 import pytest
 
 from made_up import diverged, epoch, training
 from rectifiers.claims.claims import Search, claims, name_of, parse
-from rectifiers.claims.judge import best_rate, check_rates, search_mean
-from rectifiers.results.eligibility import known
+from rectifiers.claims.judge import best_rate, check_rates, rate_means
+from rectifiers.claims.records import arm_hashes
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
@@ -24,6 +26,11 @@ def runs(arm: str, *errors: float | None) -> dict[str, dict[int, TrainingRecord]
     }
 
 
+def best(search: Search, arm: str, made: Any) -> float | None:
+    pair = best_rate(search, arm, made)
+    return None if pair is None else pair[1]
+
+
 def test_every_arm_is_searched_at_every_rate() -> None:
     assert SEARCH.arms(ARMS)["prelu at 0.001"] == [
         "activation=prelu",
@@ -34,11 +41,11 @@ def test_every_arm_is_searched_at_every_rate() -> None:
 
 
 def test_the_best_rate_has_the_lowest_last_error() -> None:
-    assert best_rate(SEARCH, "relu", runs("relu", 30.0, 20.0, 40.0)) == 0.01
-    assert best_rate(SEARCH, "relu", runs("relu", 30.0, 20.0, 20.0)) == 0.001
-    assert best_rate(SEARCH, "relu", runs("relu", None, 89.0, None)) == 0.01
-    assert best_rate(SEARCH, "relu", runs("relu", 30.0, 20.0)) is None  # one is missing
-    assert best_rate(SEARCH, "prelu", runs("relu", 30.0, 20.0, 40.0)) is None
+    assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 40.0)) == 0.01
+    assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 20.0)) == 0.001
+    assert best(SEARCH, "relu", runs("relu", None, 89.0, None)) == 0.01
+    assert best(SEARCH, "relu", runs("relu", 30.0, 20.0)) is None  # one is missing
+    assert best(SEARCH, "prelu", runs("relu", 30.0, 20.0, 40.0)) is None
 
 
 def test_several_seeds_choose_by_their_mean() -> None:
@@ -47,12 +54,12 @@ def test_several_seeds_choose_by_their_mean() -> None:
         name_of("relu", 0.1): {7: found(10.0), 8: found(40.0)},
         name_of("relu", 0.01): {7: found(24.0)},
     }
-    assert best_rate(search, "relu", by_rate) is None  # a seed is missing
+    assert best(search, "relu", by_rate) is None  # a seed is missing
     by_rate[name_of("relu", 0.01)][8] = found(24.0)
-    assert best_rate(search, "relu", by_rate) == 0.01
-    assert search_mean(search, by_rate["relu at 0.01"]) == 24
+    assert best(search, "relu", by_rate) == 0.01
+    assert rate_means(search, "relu", by_rate) == {0.1: 25.0, 0.01: 24.0}
     by_rate[name_of("relu", 0.01)][8] = diverged()
-    assert best_rate(search, "relu", by_rate) == 0.1
+    assert best(search, "relu", by_rate) == 0.1
 
 
 def test_what_a_claim_is_judged_by_can_choose() -> None:
@@ -69,10 +76,10 @@ def test_what_a_claim_is_judged_by_can_choose() -> None:
         for first, error in ((1.0, 40.0), (2.0, 30.0))
     )
     by_rate = {name_of("relu", 0.1): {1000: early}, name_of("relu", 0.01): {1000: late}}
-    assert best_rate(search, "relu", by_rate) == 0.1
+    assert best(search, "relu", by_rate) == 0.1
     assert search.measured_by() == "mean_over(epochs=2)"
     by_error = SEARCH.model_copy(update={"rates": (0.1, 0.01)})
-    assert best_rate(by_error, "relu", by_rate) == 0.01
+    assert best(by_error, "relu", by_rate) == 0.01
 
 
 def test_a_rate_other_than_the_best_is_refused() -> None:
@@ -116,6 +123,6 @@ def test_the_claims_searches_are_known_by_their_runs() -> None:
     searched = [claim for claim in claims() if claim.search]
     assert searched
     for claim in searched:
-        assert set(claim.searched()) <= set(known()["claims"][claim.name])
+        assert set(claim.searched()) <= set(arm_hashes()[claim.name])
         assert claim.search is not None
         assert set(claim.search.seeds).isdisjoint(claim.all_seeds())  # what chooses is not judged

@@ -14,10 +14,9 @@ from rectifiers.runs.identity import run_id, science
 from rectifiers.training.build import network_size
 from rectifiers.training.train import train
 
-EXPERIMENTS = sorted(  # claims have tests of their own
+EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix()
     for p in CONF.rglob("experiment/*/*.yaml")
-    if p.parent.name != "claim"
 )
 SAME_RUN = {
     "table1/prelu": "table2/prelu",

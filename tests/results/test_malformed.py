@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT
 from made_up import altered
-from rectifiers.results.eligibility import exclusion_reason
+from rectifiers.results.frame import exclusion_reason
 from rectifiers.results.listing import (
     Run,
     compare,

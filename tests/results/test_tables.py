@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from conftest import ROOT, compose_config
 from made_up import altered, diverged, ensemble, epoch, result, training
 from made_up import errors as counts
 from rectifiers.claims.records import load as load_claims
-from rectifiers.results.eligibility import exclusion_reason
-from rectifiers.results.tables import load, render_markdown
+from rectifiers.results.frame import exclusion_reason
+from rectifiers.results.tables import document, load, published, render_markdown, table_1_slopes
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import science
@@ -56,22 +57,26 @@ def lost(experiment: str, seed: int, data: str) -> TrainingRecord:
     return diverged(**parts)
 
 
+def rendered(*records: Any) -> str:
+    return render_markdown(document(records))
+
+
 def row(document: str, start: str) -> str:
     return next(line for line in document.splitlines() if line.startswith(f"| {start}"))
 
 
 def test_a_row_compares_our_error_with_the_papers() -> None:
     errors = (33.0, 34.0, 35.0)  # mean 34, std 1, t = 4.303: +- 2.48
-    document = render_markdown([record("table2/relu", i, e) for i, e in enumerate(errors)])
+    text = rendered(*(record("table2/relu", i, e) for i, e in enumerate(errors)))
     assert (
-        row(document, "ReLU, top-1")
+        row(text, "ReLU, top-1")
         == "| ReLU, top-1 | ten_view | 33.82 | 34.00 (31.52 to 36.48, n = 3) | +0.18 |"
     )
     assert (
-        row(document, "PReLU, channel-wise, top-1")
+        row(text, "PReLU, channel-wise, top-1")
         == "| PReLU, channel-wise, top-1 | ten_view | 32.64 | not run | - |"
     )
-    assert "on imagenet" not in document
+    assert "on imagenet" not in text
 
 
 @pytest.mark.parametrize(
@@ -83,17 +88,17 @@ def test_a_scale_of_dense_testing_has_its_own_row(data: str, labels: tuple[str, 
     n = tested.num_images
     by_scale = {str(px): counts(n - n * px // 1000, n, n) for px in tested.settings["scales_px"]}
     run = altered(run, {"protocols.dense_multi_scale.by_scale": by_scale})
-    document = render_markdown([run, altered(run, {"choices.experiment": "table4/relu"})])
+    text = rendered(run, altered(run, {"choices.experiment": "table4/relu"}))
     if data == "imagenet":
         assert "| 26.25 | 25.60 (25.60 to 25.60, n = 2) | -0.65 |" in row(
-            document, f"ReLU, {labels[0]}, top-1"
+            text, f"ReLU, {labels[0]}, top-1"
         )
         assert "| 24.02 | 24.00 (24.00 to 24.00, n = 2) | -0.02 |" in row(
-            document, "ReLU, multi-scale, top-1"
+            text, "ReLU, multi-scale, top-1"
         )
     else:
-        assert "| 3.60 (3.60 to 3.60, n = 2) |" in row(document, f"ReLU, {labels[0]} |")
-        assert "| 6.80 (6.80 to 6.80, n = 2) |" in row(document, f"ReLU, {labels[1]} |")
+        assert "| 3.60 (3.60 to 3.60, n = 2) |" in row(text, f"ReLU, {labels[0]} |")
+        assert "| 6.80 (6.80 to 6.80, n = 2) |" in row(text, f"ReLU, {labels[1]} |")
 
 
 @pytest.mark.parametrize("data", ["imagenet", "digits"])
@@ -103,13 +108,13 @@ def test_arms_are_compared_by_seed_and_by_image(data: str) -> None:
     found.append(
         altered(record("table2/prelu", 0, 90, data=data), {"provenance.data": "other images"})
     )
-    document = render_markdown([altered(each, {"science.optim.epochs": 9}) for each in found])
+    text = rendered(*(altered(each, {"science.optim.epochs": 9}) for each in found))
     where = (
         "imagenet (width 1, 224 px, 9 epochs of 1,281,167 images, chosen and tested on the "
         "same images)"
     )
-    assert f"### Table 2 on {where}" in document or data == "digits"
-    own = row(document, "PReLU, channel-wise | ten_view")
+    assert f"### Table 2 on {where}" in text or data == "digits"
+    own = row(text, "PReLU, channel-wise | ten_view")
     assert "| -1.00 (-1.00 to -1.00, n = 2) |" in own  # the seeds' own spread is taken out
     assert (
         "500/0 6.1e-151; 500/0 6.1e-151" if data == "imagenet" else "10/0 0.002; 10/0 0.002"
@@ -131,8 +136,8 @@ def test_smaller_runs_are_not_compared_with_the_paper(key: str, value: Any) -> N
     same = {"protocols.ten_view.settings": whole[0].protocols["ten_view"].settings}
     smaller = [altered(each, {key: value} | same) for each in whole]
     assert [exclusion_reason(each) for each in smaller] == [None, None]
-    document = render_markdown(smaller)
-    assert row(document, "ReLU, top-1").endswith("| 33.82 | not run | - |")
+    text = rendered(*smaller)
+    assert row(text, "ReLU, top-1").endswith("| 33.82 | not run | - |")
 
 
 @pytest.mark.parametrize(
@@ -180,13 +185,11 @@ def test_two_records_of_one_seed_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", ["imagenet", "digits"])
 def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
     gone, other = lost("table2/relu", 1, data), record("table2/prelu", 0, 9.0, data=data)
-    document = render_markdown([record("table2/relu", 0, 10.0, data=data), gone, other])
-    assert "| ReLU (1 diverged) | ten_view | 10.00 (n = 1) |" in document
+    text = rendered(record("table2/relu", 0, 10.0, data=data), gone, other)
+    assert "| ReLU (1 diverged) | ten_view | 10.00 (n = 1) |" in text
     if data == "imagenet":
-        assert row(document, "ReLU, top-1").endswith(
-            "| 33.82 | 10.00 (n = 1) (1 diverged) | -23.82 |"
-        )
-        assert row(render_markdown([gone]), "ReLU, top-1").endswith("| 33.82 | (1 diverged) | - |")
+        assert row(text, "ReLU, top-1").endswith("| 33.82 | 10.00 (n = 1) (1 diverged) | -23.82 |")
+        assert row(rendered(gone), "ReLU, top-1").endswith("| 33.82 | (1 diverged) | - |")
 
 
 def test_runs_of_both_protocols_stand_in_no_table_together() -> None:
@@ -196,16 +199,16 @@ def test_runs_of_both_protocols_stand_in_no_table_together() -> None:
     changes = {"science.data.protocol": "held_out", "images": images, "protocols": results}
     held_out = [altered(each, changes) for each in papers]
     assert [exclusion_reason(each) for each in held_out] == [None, None]
-    document = render_markdown([*papers, *held_out])
+    text = rendered(*papers, *held_out)
     for where in (
         "75 epochs of 100 images, chosen and tested on the same images)",
         "75 epochs of 80 images)",
     ):
         assert (
-            f"### Protocols and their cost on digits (width 0.25, 32 px, {where}" in document
-            or where in document
+            f"### Protocols and their cost on digits (width 0.25, 32 px, {where}" in text
+            or where in text
         )
-    assert "n = 4" not in document
+    assert "n = 4" not in text
 
 
 def test_recalled_numbers_are_never_targets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,11 +230,11 @@ def test_slopes_sizes_and_curves_stand_beside_the_papers() -> None:
     he, xavier = record("figure3/he", 0, 80.0), lost("figure3/xavier", 0, "imagenet")
     rows = [epoch(i + 1, **{"val/top1_error_pct": 99.0 - 4 * i}) for i in range(he.epochs)]
     he = altered(he, {"history": rows})
-    document = render_markdown([run, he, xavier])
-    assert row(document, "conv1 |") == "| conv1 | 0.681 | not run | 0.596 | 0.500 (n = 1) |"
-    assert row(document, "C | 22") == "| C | 22 | 22 | 5.30 | 5.3463 | 330,603,368 |"
-    assert "## Figure 2: the 22-layer model with ReLU\n\nNot run." in document
-    assert row(document.partition("## Figure 3")[2], "2 |") == "| 2 | 95.00 (n = 1) | - |"
+    text = rendered(run, he, xavier)
+    assert row(text, "conv1 |") == "| conv1 | 0.681 | not run | 0.596 | 0.500 (n = 1) |"
+    assert row(text, "C | 22") == "| C | 22 | 22 | 5.30 | 5.3463 | 330,603,368 |"
+    assert "## Figure 2: the 22-layer model with ReLU\n\nNot run." in text
+    assert row(text.partition("## Figure 3")[2], "2 |") == "| 2 | 95.00 (n = 1) | - |"
 
 
 def test_an_ensemble_has_its_row() -> None:
@@ -243,10 +246,10 @@ def test_an_ensemble_has_its_row() -> None:
         *parts, choices={"experiment": "table7/ensemble", "debug": None, "data": "imagenet"}
     )
     assert exclusion_reason(whole) is None
-    assert row(render_markdown([whole]), "six models").endswith(
+    assert row(rendered(whole), "six models").endswith(
         "| dense_multi_scale | - | 24.00 (n = 1) | - |"
     )
-    assert "| 4.94 | 12.00 (n = 1) | - |" in render_markdown([whole])
+    assert "| 4.94 | 12.00 (n = 1) | - |" in rendered(whole)
 
 
 def test_every_committed_record_belongs_into_a_table() -> None:
@@ -282,3 +285,30 @@ def test_collect_copies_what_belongs_and_names_the_rest(
 def test_a_claims_run_stands_in_no_table_by_itself() -> None:
     found = load_claims(ROOT / "results" / "claims")[0]
     assert exclusion_reason(found) == "it is of a claim"
+    as_group = {"choices.experiment": None, "choices.claim": "signal"}
+    assert exclusion_reason(altered(found, as_group)) == "it is of a claim"
+
+
+def numbers_of_the_paper(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, item in items:
+        if isinstance(item, dict) and "value" in item:
+            yield f"{path}/{key}", item
+        elif isinstance(item, dict | list):
+            yield from numbers_of_the_paper(item, f"{path}/{key}")
+
+
+def test_every_number_names_its_sources_and_its_confidence() -> None:
+    entries = list(numbers_of_the_paper(published()))
+    assert len(entries) > 100
+    for path, entry in entries:
+        assert set(entry["source"]) <= published()["sources"].keys(), path
+        assert entry["source"] or entry["confidence"] == "recalled", path
+        if entry["confidence"].startswith("verified-"):
+            assert entry["confidence"] == f"verified-{len(entry['source'])}-sources", path
+
+
+def test_table_1_has_thirteen_slopes_a_column() -> None:
+    shared, wise = table_1_slopes(shared=True), table_1_slopes(shared=False)
+    assert len(shared) == len(wise) == 13
+    assert (shared["conv1"], wise["conv1"], wise["fc2"]) == (0.681, 0.596, 0.075)

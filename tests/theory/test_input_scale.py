@@ -127,7 +127,7 @@ def test_the_papers_linear_layers_are_as_far_below_he_as_the_theory_page_says() 
 def test_claims_with_the_papers_inputs_have_its_shares_of_he(
     claim: str, channels: int, px: int
 ) -> None:
-    experiment = f"experiment=claim/{claim}_pixels"
+    experiment = f"claim={claim}_pixels"
     expected = [
         s * he
         for s, he in zip(

@@ -19,8 +19,7 @@ from rectifiers.benchmark import ranking
 from rectifiers.benchmark.definition import Entry, benchmark
 from rectifiers.benchmark.ranking import BASELINES, difference_text, score_text, scores_of
 from rectifiers.benchmark.run import MAX_BYTES, EntryResults, refusal
-from rectifiers.results.figures import write_svg
-from rectifiers.results.layout import markdown
+from rectifiers.results.documents import markdown, write_svg
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import code_fingerprint

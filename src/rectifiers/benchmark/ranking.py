@@ -13,7 +13,7 @@ from scipy import stats
 
 from rectifiers.benchmark.definition import Size, Task, benchmark
 from rectifiers.benchmark.run import EntryResults
-from rectifiers.results.layout import markdown
+from rectifiers.results.documents import markdown
 from rectifiers.results.statistics import mean_of
 
 DRAWS = 2000

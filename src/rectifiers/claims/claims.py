@@ -1,8 +1,8 @@
 """Claims: statements with their source, the runs that answer them, and a criterion that was
 committed before the runs.
 
-A claim is a file `conf/experiment/claim/<name>.yaml`: the setting, as for any experiment, and the
-key `claim`, which no run reads and which holds the fields of `Claim`. For example:
+A claim is a file `conf/claim/<name>.yaml`: the setting, as for any experiment, and the key `claim`,
+which no run reads and which holds the fields of `Claim`. For example:
 
     claim:
       statement: PReLU has a lower error than ReLU
@@ -15,35 +15,29 @@ key `claim`, which no run reads and which holds the fields of `Claim`. For examp
 """
 
 import functools
-import json
 import math
-import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from rectifiers.claims.measures import MEASURES, check, named
-from rectifiers.results.eligibility import known
-from rectifiers.runs.identity import run_id, without
-from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.schema import Section
+from rectifiers.runtime.schema import Section, checked
 
-PLACE = CONF / "experiment" / "claim"
+PLACE = CONF / "claim"
 LEVEL = 0.95
 EQUIVALENCE_LEVEL = 0.90  # two one-sided tests at 5 % are one interval of 90 %
 FEWEST = {"mean": 5, "median": 6, "share": 6}  # seeds for which the statistic has an interval
 YES_OR_NO = ("reached", "diverged")  # the measures that are 1 or 0
 RATE = "optim.lr="
 VAL_ERROR = {"key": "val/top1_error_pct"}
-SEED_KEYS = ("seed", "data.split_seed")
-Runs = Mapping[str, Mapping[int, TrainingRecord]]  # by arm and seed
 
 
 @dataclass(frozen=True)
@@ -82,8 +76,7 @@ class Criterion:
     supported: above or below (the 95 % interval lies beyond the bound, the smallest effect of
         interest), or within (equivalence, by two one-sided tests at 5 %).
     contradicted: above, below, or outside (the 95 % interval lies beyond one of two bounds).
-    none: the effect of no effect, 0 for a difference; None for the level of one arm, which can have
-    none."""
+    none: the effect of no effect, 0 for a difference; None for the level of one arm."""
 
     supported: Region
     contradicted: Region
@@ -98,22 +91,17 @@ class Criterion:
         reach = bound - self.none if self.supported.side == "above" else self.none - bound
         return Region("within", (self.none - reach, self.none + reach)) if reach > 0 else None
 
+    def level_of_support(self) -> float:
+        """Return the level of the interval that has to lie in `supported`."""
+        return EQUIVALENCE_LEVEL if self.supported.side == "within" else LEVEL
+
     def chance(self) -> float:
         """Return the largest probability that a claim which does not hold, if only just, is found
         supported."""
         return (1 - self.level_of_support()) / 2
 
-    def level_of_support(self) -> float:
-        """Return the level of the interval that has to lie in `supported`."""
-        return EQUIVALENCE_LEVEL if self.supported.side == "within" else LEVEL
-
     def bounds(self) -> tuple[float, ...]:
         return self.supported.bounds + self.contradicted.bounds
-
-    def is_disjoint(self) -> bool:
-        """Return whether no effect lies in both regions."""
-        pairs = product(self.supported.spans(), self.contradicted.spans())
-        return not any(max(a, c) < min(b, d) for (a, b), (c, d) in pairs)
 
     def in_logs(self) -> "Criterion":
         """Return the criterion of the logarithm of an effect that is a ratio."""
@@ -216,7 +204,8 @@ class Test(Comparison):
                 "statistic=share is of a yes or no of one arm; give one of "
                 f"{', '.join(YES_OR_NO)}, without minus and over"
             )
-        if not self.criterion.is_disjoint():
+        pairs = product(self.supported.spans(), self.contradicted.spans())
+        if any(max(a, c) < min(b, d) for (a, b), (c, d) in pairs):
             raise ValueError(f"{self.criterion}: the regions overlap; give ones that share nothing")
         if self.over and min(self.criterion.bounds()) <= 0:
             raise ValueError(f"a ratio is above 0, and its bounds are {self.criterion}")
@@ -249,10 +238,9 @@ class Search(Section):
         """Return the runs' overrides by name: each of a claim's `arms`, and each that lost to one,
         at each rate."""
         named_runs = {}
-        for arm, overrides in self.with_others(arms).items():
+        for (arm, overrides), rate in product(self.with_others(arms).items(), self.rates):
             others = [override for override in overrides if not override.startswith(RATE)]
-            for rate in self.rates:
-                named_runs[name_of(arm, rate)] = [*others, f"{RATE}{rate:g}", *self.overrides]
+            named_runs[name_of(arm, rate)] = [*others, f"{RATE}{rate:g}", *self.overrides]
         return named_runs
 
     def with_others(self, arms: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
@@ -348,61 +336,4 @@ def parse(name: str, claim: Any) -> Claim:
     """Return the claim that the key `claim` of a file describes."""
     if not isinstance(claim, dict):
         raise InputError(f"claim/{name} has no key claim; say there what it claims")
-    try:
-        return Claim.model_validate_json(json.dumps({"name": name, **claim}))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"])) or "claim"
-        is_named = first["type"] not in ("missing", "value_error") or first["loc"][2:]
-        value = f"={reprlib.repr(first['input'])}" if is_named else ""
-        reason = first["msg"].removeprefix("Value error, ")
-        raise InputError(
-            f"claim/{name}: {key}{value} is not usable ({reason}); claims/claims.py has the keys"
-        ) from None
-
-
-def arm_hash(science: dict[str, Any]) -> str:
-    """Return what a run of a claim is, whatever its seed."""
-    return run_id(without(science, SEED_KEYS))
-
-
-def claim_exclusion_reason(record: Record) -> str | None:
-    """Return why a record answers no claim, or None."""
-    if isinstance(record, EnsembleRecord) or record.choices.get("debug") is not None:
-        return "it is of no claim"
-    arms = {arm for claim in known()["claims"].values() for arm in claim.values()}
-    if arm_hash(record.science) not in arms:
-        return "its configuration is no claim's"
-    if record.science["data"].get("split_seed", record.seed) != record.seed:
-        return "its images are split by another seed than its own"
-    return None if record.provenance.git_dirty is False else "its code was not committed"
-
-
-def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
-    """Return the claim's runs; those of the seeds that it asks for."""
-    hashes = known()["claims"].get(claim.name, {})
-    if not hashes.keys() >= set(claim.arms):
-        raise InputError(
-            f"claim/{claim.name} has arms that are not known; call python scripts/report.py claims"
-        )
-    by_hash = _by_arm(records, claim.all_seeds())
-    return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
-
-
-def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
-    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and
-    seed."""
-    hashes = known()["claims"].get(claim.name, {})
-    by_hash = _by_arm(records, claim.search.seeds if claim.search else ())
-    return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
-
-
-def _by_arm(
-    records: Iterable[TrainingRecord], seeds: Sequence[int]
-) -> dict[str, dict[int, TrainingRecord]]:
-    """The records of these seeds by the hash of their arm."""
-    by_hash: dict[str, dict[int, TrainingRecord]] = {}
-    for record in records:
-        if record.seed in seeds:
-            by_hash.setdefault(arm_hash(record.science), {})[record.seed] = record
-    return by_hash
+    return checked(Claim, {"name": name, **claim}, f"claim/{name}: ")

@@ -1,18 +1,27 @@
-"""A figure of each claim: every seed's numbers, and the effect with its interval beside the
-criterion."""
+"""The figures of the claims: of each every seed's numbers, and the effect with its interval beside
+the criterion; and the picture of the README."""
 
 import math
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
 
+from rectifiers.claims.claims import claims
 from rectifiers.claims.judge import ClaimResult, TestResult
-from rectifiers.results.figures import write_svg
+from rectifiers.claims.records import runs_of
+from rectifiers.runs.record import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GREEN, RED = "#2a9d5c", "#c0392b"  # what supports, and what contradicts
+PICTURED = "figure3"  # the claim of the README's picture
+LABELS = {"xavier": "Xavier: Var[w] = 1/n", "he": "He: Var[w] = 2/n"}
+INKS = {  # of the text, the grid and the two arms, on pages of either kind
+    "light": {"text": "#1f2328", "grid": "#d1d9e0", "he": "#0550ae", "xavier": "#bc4c00"},
+    "dark": {"text": "#e6edf3", "grid": "#3d444d", "he": "#79c0ff", "xavier": "#ffa657"},
+}
+Curves = Mapping[str, Sequence[Sequence[float]]]  # by arm and seed, a number per epoch
 
 
 def figure(result: ClaimResult) -> "Figure":
@@ -72,11 +81,57 @@ def description(result: ClaimResult) -> str:
     return "; ".join(parts)
 
 
-def is_stale(result: ClaimResult, path: Path) -> bool:
-    """Return whether the file at `path` is missing, or shows other numbers than the claim's."""
-    return not path.is_file() or f">{escape(description(result))}<" not in path.read_text()
+def pictured_curves(records: Sequence[TrainingRecord]) -> Curves:
+    """Return the error in percent of 30 layers after every epoch, from He and from Xavier."""
+    runs = runs_of(next(claim for claim in claims() if claim.name == PICTURED), records)
+    key = "val/top1_error_pct"
+    return {arm: [record.curve(key) for _, record in sorted(runs[arm].items())] for arm in LABELS}
 
 
-def write(result: ClaimResult, path: Path) -> None:
-    """Write the figure as an SVG; the same records give the same bytes."""
-    write_svg(figure(result), path, result.claim.name, description(result))
+def picture_description(curves: Curves) -> str:
+    """Return the numbers of the picture as text: of each arm every seed's last error."""
+    arms = []
+    for arm, seeds in curves.items():
+        arms.append(f"{LABELS[arm]}: {', '.join(f'{seed[-1]:.2f}' for seed in seeds)}")
+    return (
+        f"Error in percent of a 30-layer rectifier network after {len(curves['he'][0])} epochs, of "
+        f"each seed. {'; '.join(arms)}"
+    )
+
+
+def picture(curves: Curves, page: str) -> "Figure":
+    """Draw the mean over seeds, every seed, and the range of the seeds, for a light or dark
+    page."""
+    from matplotlib.figure import Figure
+
+    inks = INKS[page]
+    figure = Figure(figsize=(7.6, 3.0), layout="constrained")
+    figure.patch.set_alpha(0)
+    axes = figure.subplots()
+    axes.patch.set_alpha(0)
+    for arm, seeds in curves.items():
+        ink, epochs = inks[arm], range(1, len(seeds[0]) + 1)
+        by_epoch = list(zip(*seeds, strict=True))
+        low, high = [*map(min, by_epoch)], [*map(max, by_epoch)]
+        axes.fill_between(epochs, low, high, color=ink, alpha=0.25, lw=0)
+        for seed in seeds:
+            axes.plot(epochs, seed, color=ink, alpha=0.45, lw=0.7)
+        means = [*map(fmean, by_epoch)]
+        axes.plot(epochs, means, color=ink, lw=2.4)
+        offset, align = ((0, -9), "top") if arm == "xavier" else ((0, 16), "bottom")
+        words: Any = {"ha": "right", "va": align, "color": ink, "fontsize": 11}
+        place = (epochs[-1], means[-1])
+        axes.annotate(
+            LABELS[arm], place, offset, textcoords="offset points", fontweight="bold", **words
+        )
+    count, text = len(curves["he"]), inks["text"]
+    title = f"30 layers of rectifiers on small digits: mean and range of {count} seeds"
+    axes.set_title(title, loc="left", fontsize=11, color=text)
+    axes.set(xlim=(1, len(curves["he"][0])), xticks=[1, 5, 10, 15, 20])
+    axes.set(ylim=(0, 100), yticks=[0, 25, 50, 75, 100])
+    axes.set_xlabel("epoch", color=text)
+    axes.set_ylabel("error, %", color=text)
+    axes.tick_params(colors=text, length=0)
+    axes.grid(color=inks["grid"], lw=0.6)
+    axes.spines[:].set_visible(False)
+    return figure

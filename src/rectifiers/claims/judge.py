@@ -16,19 +16,19 @@ from rectifiers.claims.claims import (
     Claim,
     Comparison,
     Criterion,
-    Runs,
     Search,
     Test,
     claims,
     name_of,
-    runs_of,
 )
 from rectifiers.claims.measures import MEASURES, has_diverged
-from rectifiers.results.statistics import Mean, mean_of, t_interval, t_quantile
+from rectifiers.claims.records import Runs, runs_of
+from rectifiers.results.statistics import Mean, mean_of, student_interval, t_interval
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
 MOST_SEEDS = 1_000  # that are worth a plan
+LARGEST_LOG = 700  # of a float
 WITHOUT_DIVERGED = "the same where no run diverged"
 Interval = Callable[[float], tuple[float, float]]  # level -> (low, high)
 
@@ -77,13 +77,11 @@ def interval_of(values: Sequence[float], statistic: str, level: float) -> tuple[
 
 @dataclass(frozen=True)
 class Finding:
-    """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows
-    from it.
+    """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows.
 
-    needed: of an inconclusive effect, the seeds that would decide at the observed effect and
-    spread, and would_be the verdict that they would give. needed is None where that takes more than
-    MOST_SEEDS; would_be is inconclusive where no number of seeds would decide, because the effect
-    lies at a bound or between the bounds."""
+    needed: of an inconclusive effect, the seeds that would decide at the observed effect and spread
+    and give the verdict would_be; None where that takes more than MOST_SEEDS. would_be is
+    inconclusive where no number of seeds would decide."""
 
     verdict: Verdict
     n: int = 0
@@ -139,13 +137,7 @@ def _interval_at(values: Sequence[float], statistic: str, n: int) -> Interval:
 
     A share is kept, too; the median's n seeds are the quantiles of `values`."""
     if statistic == "mean":
-        mean, standard_error = fmean(values), stdev(values) / math.sqrt(n)
-
-        def student(level: float) -> tuple[float, float]:
-            half = t_quantile(n - 1, level) * standard_error
-            return mean - half, mean + half
-
-        return student
+        return functools.partial(student_interval, n, fmean(values), stdev(values))
     if statistic == "share":
         return functools.partial(share_interval, fmean(values) * n, n)
     ordered = sorted(values)
@@ -266,57 +258,41 @@ def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
     if pairs and finding.verdict is Verdict.NOT_RUN:
         finding = Finding(Verdict.TOO_FEW)
     if test.over and values:
-        effect, low, high = map(_exp, (finding.effect, finding.low, finding.high))
+        logs = (finding.effect, finding.low, finding.high)
+        effect, low, high = (math.inf if x > LARGEST_LOG else math.exp(x) for x in logs)
         finding = replace(finding, effect=effect, low=low, high=high)
-    diverged = {
-        arm: sum(has_diverged(pair[i]) for pair in pairs) for i, arm in enumerate(test.arms())
-    }
-    counts_guesses = any(diverged.values()) and not test.leave_out_diverged
+    lost = {arm: sum(has_diverged(pair[i]) for pair in pairs) for i, arm in enumerate(test.arms())}
     trained = None
+    counts_guesses = any(lost.values()) and not test.leave_out_diverged
     if counts_guesses and test.statistic == "mean" and not test.over:
         trained = describe(test.model_copy(update={"says": WITHOUT_DIVERGED}), pairs)
-    return TestResult(test, finding, diverged, len(pairs), left_out, measured, trained)
+    return TestResult(test, finding, lost, len(pairs), left_out, measured, trained)
 
 
-def _exp(value: float) -> float:
-    return math.inf if value > 700 else math.exp(value)
-
-
-def search_mean(search: Search, runs: Mapping[int, TrainingRecord]) -> float | None:
-    """Return the mean over the search's seeds of what it chooses by; infinity where a run diverged,
-    None where one is missing."""
-    if not set(search.seeds) <= runs.keys():
-        return None
-    values = []
-    for record in (runs[seed] for seed in search.seeds):
-        value = MEASURES[search.measure](record, **search.settings)
-        if value is None or has_diverged(record):
-            return math.inf
-        values.append(value)
-    return fmean(values)
-
-
-def _means(search: Search, arm: str, runs: Runs) -> dict[float, float]:
-    """The arm's mean by rate, in ascending order; empty while a run is missing."""
-    means = {}
-    for rate in sorted(search.rates):
-        mean = search_mean(search, runs.get(name_of(arm, rate), {}))
-        if mean is None:
-            return {}
-        means[rate] = mean
+def rate_means(search: Search, arm: str, runs: Runs) -> dict[float, float | None]:
+    """Return by learning rate the mean over the search's seeds of what it chooses by; infinity
+    where a run diverged, None where one is missing."""
+    means: dict[float, float | None] = {}
+    for rate in search.rates:
+        made = runs.get(name_of(arm, rate), {})
+        records = [made[seed] for seed in search.seeds if seed in made]
+        values = [MEASURES[search.measure](record, **search.settings) for record in records]
+        numbers = [value for value in values if value is not None]
+        if len(records) < len(search.seeds):
+            means[rate] = None
+        elif len(numbers) < len(values) or any(map(has_diverged, records)):
+            means[rate] = math.inf
+        else:
+            means[rate] = fmean(numbers)
     return means
 
 
-def best_rate(search: Search, arm: str, runs: Runs) -> float | None:
-    """Return the rate with the lowest mean, the lower one of equals; None while a run is
+def best_rate(search: Search, arm: str, runs: Runs) -> tuple[float, float] | None:
+    """Return the lowest mean with its rate, the lower one of equals; None while a run is
     missing."""
-    means = _means(search, arm, runs)
-    return min(means, key=means.__getitem__) if means else None
-
-
-def best_mean(search: Search, arm: str, runs: Runs) -> float | None:
-    """Return the lowest mean over the rates; None while a run is missing."""
-    return min(_means(search, arm, runs).values(), default=None)
+    means = rate_means(search, arm, runs)
+    pairs = [(mean, rate) for rate, mean in means.items() if mean is not None]
+    return min(pairs) if len(pairs) == len(means) else None
 
 
 def check_rates(claim: str, search: Search, arms: Mapping[str, Sequence[str]], runs: Runs) -> None:
@@ -327,17 +303,17 @@ def check_rates(claim: str, search: Search, arms: Mapping[str, Sequence[str]], r
         InputError: for the first arm of which that does not hold.
     """
     for arm, others in search.others.items():
-        means = {name: best_mean(search, name, runs) for name in (arm, *others)}
-        found = [mean for mean in means.values() if mean is not None]
-        if len(found) == len(means) and means[arm] != min(found):
-            better = next(name for name, mean in means.items() if mean == min(found))
+        best = {name: best_rate(search, name, runs) for name in (arm, *others)}
+        means = {name: pair[0] for name, pair in best.items() if pair is not None}
+        if len(means) == len(best) and means[arm] > min(means.values()):
+            better = min(means, key=means.__getitem__)
             raise InputError(f"claim/{claim}: {better} is better than arm {arm}; exchange them")
     for arm, overrides in arms.items():
-        best = best_rate(search, arm, runs)
+        pair = best_rate(search, arm, runs)
         rates = [float(x.removeprefix(RATE)) for x in overrides if x.startswith(RATE)]
-        if best is not None and rates[:1] != [best]:
+        if pair is not None and rates[:1] != [pair[1]]:
             rate = rates[0] if rates else "none of its own"
             raise InputError(
-                f"claim/{claim}: arm {arm} is to have {RATE}{best:g}, which its search found best, "
-                f"and has {rate}; give that, and run the claim again"
+                f"claim/{claim}: arm {arm} is to have {RATE}{pair[1]:g}, which its search found "
+                f"best, and has {rate}; give that, and run the claim again"
             )

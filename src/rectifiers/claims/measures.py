@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from statistics import correlation, fmean
 from typing import Any, TypeVar
 
-from rectifiers.results.paper import table_1_slopes
+from rectifiers.results.tables import table_1_slopes
 from rectifiers.runs.record import TrainingRecord
 
 F = TypeVar("F", bound=Callable[..., float | None])

@@ -2,37 +2,117 @@
 than they are.
 
 `results/claims/<claim>.jsonl.xz` holds one record per line, sorted by run id: those that were run
-as `experiment=claim/<claim>`. An arm that several claims share is in one file only. A file is
+as `claim=<claim>`. An arm that several claims share is in one file only. A file is
 written when its claim's runs are collected and not again when another claim changes, because git
 keeps every version of a compressed file in full."""
 
 import csv
+import functools
+import hashlib
 import lzma
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rectifiers.claims.claims import PLACE, Claim, Runs, arm_hash, claim_exclusion_reason
-from rectifiers.results.eligibility import CLAIM, known
+from rectifiers.claims.claims import PLACE, Claim, claims
+from rectifiers.results.frame import CLAIM, RESULTS, experiment_of
 from rectifiers.runs import record as records
+from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
+RECORDS = RESULTS / "claims"
 SUFFIX = ".jsonl.xz"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
 MOST_NAMED = 20  # unusable lines
+FOLDERS = ("conf/claim", "conf/experiment/claim")  # of claims: the present one, and the first
 LARGEST_BYTES = 2**28  # of one file, unpacked
 SEED_FIELDS = {"seeds": 0, "first_seed": 0}  # of a claim, with their defaults
 CRITERION_FIELDS = (  # of a test
     *("measure", "with", "of", "minus", "over", "statistic"),
     *("supported", "contradicted", "leave_out_diverged"),
 )
+SEED_KEYS = ("seed", "data.split_seed")
+Runs = Mapping[str, Mapping[int, TrainingRecord]]  # by arm and seed
+_ARMS: dict[str, str] = {}  # by run
 Read = Callable[[str, str], str | None]  # commit, path -> text
+
+
+def arm_hash(science: dict[str, Any]) -> str:
+    """Return what a run of a claim is, whatever its seed."""
+    return run_id(without(science, SEED_KEYS))
+
+
+def arm_of(record: Record) -> str:
+    """Return the hash of a run's arm. It is kept by run, whose name holds its science."""
+    if record.run not in _ARMS:
+        _ARMS[record.run] = arm_hash(record.science)
+    return _ARMS[record.run]
+
+
+def arms_path(claim: Claim) -> Path:
+    """Return the file that holds the hashes of the claim's arms."""
+    return RECORDS / f"{claim.name}.yaml"
+
+
+def digest(claim: Claim) -> str:
+    """Return the hash of the claim's file, from which the hashes of its arms follow."""
+    return hashlib.sha256((PLACE / f"{claim.name}.yaml").read_bytes()).hexdigest()[:12]
+
+
+@functools.cache
+def arm_hashes() -> dict[str, dict[str, str]]:
+    """Return the hashes of the arms of each claim, those of its search among them, by name.
+
+    `scripts/report.py claims` writes them to `results/claims/<claim>.yaml`."""
+    paths = map(arms_path, (claim for claim in claims() if claim.arms))
+    return {path.stem: yaml.safe_load(path.read_text())["arms"] for path in paths if path.exists()}
+
+
+def claim_exclusion_reason(record: Record) -> str | None:
+    """Return why a record answers no claim, or None."""
+    if not isinstance(record, TrainingRecord) or record.choices.get("debug") is not None:
+        return "it is of no claim"
+    if not any(arm_of(record) in arms.values() for arms in arm_hashes().values()):
+        return "its configuration is no claim's"
+    if record.science["data"].get("split_seed", record.seed) != record.seed:
+        return "its images are split by another seed than its own"
+    return None if record.provenance.git_dirty is False else "its code was not committed"
+
+
+def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
+    """Return the claim's runs; those of the seeds that it asks for."""
+    hashes = arm_hashes().get(claim.name, {})
+    if not hashes.keys() >= set(claim.arms):
+        raise InputError(
+            f"claim/{claim.name} has arms that are not known; call python scripts/report.py claims"
+        )
+    by_hash = _by_arm(records, claim.all_seeds())
+    return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
+
+
+def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
+    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and
+    seed."""
+    hashes = arm_hashes().get(claim.name, {})
+    by_hash = _by_arm(records, claim.search.seeds if claim.search else ())
+    return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
+
+
+def _by_arm(
+    records: Iterable[TrainingRecord], seeds: Sequence[int]
+) -> dict[str, dict[int, TrainingRecord]]:
+    """The records of these seeds by the hash of their arm."""
+    by_hash: dict[str, dict[int, TrainingRecord]] = {}
+    for record in records:
+        if record.seed in seeds:
+            by_hash.setdefault(arm_of(record), {})[record.seed] = record
+    return by_hash
 
 
 def owner(record: Record) -> str:
@@ -42,15 +122,13 @@ def owner(record: Record) -> str:
     Raises:
         InputError: where no claim has it.
     """
-    claim_arms = known()["claims"]
-    name = str(record.choices.get("experiment")).removeprefix(CLAIM)
-    if name in claim_arms:
-        return name
-    arm = arm_hash(record.science)
-    for name in sorted(claim_arms):
-        if arm in claim_arms[name].values():
-            return name
-    raise InputError(f"run {record.run} is of no claim; collect the runs of `claims.py run`")
+    arms = arm_hashes()
+    name = str(experiment_of(record.choices)).removeprefix(CLAIM)
+    owners = [name] if name in arms else []
+    owners += [name for name in sorted(arms) if arm_of(record) in arms[name].values()]
+    if not owners:
+        raise InputError(f"run {record.run} is of no claim; collect the runs of `claims.py run`")
+    return owners[0]
 
 
 def load(folder: Path) -> list[TrainingRecord]:
@@ -143,6 +221,7 @@ def check_criteria(
         another one before.
     """
     unknown: set[str] = set()
+    read = functools.cache(read)
     for claim, runs in answered:
         present = criterion((PLACE / f"{claim.name}.yaml").read_text())
         remedy = f"give first_seed: {max(claim.all_seeds()) + 1}"
@@ -151,9 +230,10 @@ def check_criteria(
         for record in made:
             seeds_of.setdefault(str(record.provenance.git_sha), []).append(record.seed)
         for commit, seeds in seeds_of.items():
-            if read(commit, "README.md") is None:
+            then = _criterion_of(claim, commit, read)
+            if then is None and read(commit, "README.md") is None:
                 unknown.add(commit)
-            elif _criterion_of(claim, commit, read) != present:
+            elif then != present:
                 raise InputError(
                     f"claim/{claim.name} is judged by a criterion or a number of seeds that commit "
                     f"{commit[:8]}, which ran its seed {min(seeds)}, does not hold; what changes "
@@ -177,10 +257,13 @@ def check_criteria(
 
 def _criterion_of(claim: Claim, commit: str, read: Read) -> list[Mapping[str, Any]] | None:
     """What decided the claim in a commit; None where it was not there."""
-    text = read(commit, f"conf/experiment/claim/{claim.name}.yaml")
-    return None if text is None else criterion(text)
+    for folder in FOLDERS:
+        if (text := read(commit, f"{folder}/{claim.name}.yaml")) is not None:
+            return criterion(text)
+    return None
 
 
+@functools.cache
 def criterion(text: str) -> list[Mapping[str, Any]]:
     """Return what decides a claim, of its file: its seeds, measures, arms and bounds, whatever the
     words around them.

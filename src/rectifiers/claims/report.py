@@ -11,7 +11,7 @@ from statistics import fmean
 
 import yaml
 
-from rectifiers.claims.claims import Claim, Comparison, claims, name_of, runs_of, search_runs
+from rectifiers.claims.claims import Claim, Comparison, claims
 from rectifiers.claims.judge import (
     MOST_SEEDS,
     ClaimResult,
@@ -20,12 +20,12 @@ from rectifiers.claims.judge import (
     TestResult,
     Verdict,
     best_rate,
-    search_mean,
+    rate_means,
 )
 from rectifiers.claims.measures import MEASURES, error, has_diverged
-from rectifiers.results.eligibility import SAME_IMAGES
-from rectifiers.results.frame import code_of, machine_of
-from rectifiers.results.layout import Table
+from rectifiers.claims.records import runs_of, search_runs
+from rectifiers.results.documents import Table
+from rectifiers.results.frame import SAME_IMAGES, code_of, machine_of
 from rectifiers.results.tables import layout
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -53,7 +53,7 @@ def for_tables(records: Sequence[TrainingRecord]) -> list[TrainingRecord]:
     for row in (row for table in layout() for row in table["rows"]):
         for claim, arm in row.get("claims", {}).items():
             for record in runs_of(by_name[claim], records)[arm].values():
-                choices = {**record.choices, "experiment": row["experiments"][0]}
+                choices = {**record.choices, "experiment": row["experiments"][0], "claim": None}
                 renamed[record.run] = record.model_copy(update={"choices": choices})
     return list(renamed.values())
 
@@ -72,10 +72,10 @@ def runs_csv(claim: Claim, records: Iterable[TrainingRecord]) -> str:
         tests = {test.measure_name(): test for test in claim.tests if arm in test.arms()}
         for seed, record in sorted(runs.items()):
             values = {n: MEASURES[t.measure](record, **t.settings) for n, t in tests.items()}
-            row = [seed, arm, record.run, code_of(record), machine_of(record)]
-            row += [values.get(name) for name in names]
             is_tested = has_diverged(record) or "center" in record.protocols
-            writer.writerow([*row, error(record) if is_tested else None, has_diverged(record)])
+            row = [seed, arm, record.run, code_of(record), machine_of(record)]
+            row += [*map(values.get, names), error(record) if is_tested else None]
+            writer.writerow([*row, has_diverged(record)])
     return text.getvalue()
 
 
@@ -138,7 +138,10 @@ def has_figure(result: ClaimResult) -> bool:
 
 def tables(results: Sequence[ClaimResult]) -> list[Table]:
     """Return the tables of verdicts, of checks, of arms, and of what was not run."""
-    verdicts, checks, arms, not_run = (list[Sequence[str]]() for _ in range(4))
+    verdicts: list[Sequence[str]] = []
+    checks: list[Sequence[str]] = []
+    arms: list[Sequence[str]] = []
+    not_run: list[Sequence[str]] = []
     for result in in_order(results):
         claim = result.claim
         if not claim.tests:
@@ -148,7 +151,10 @@ def tables(results: Sequence[ClaimResult]) -> list[Table]:
         end = [scale(result), f"`{COMMAND} {claim.name}`"]
         for test in result.tests:
             lines = checks if claim.is_check else verdicts
-            lines.append([*start, *_test_cells(test), *end])
+            words = f"{test.test.says}: {test.test.measure_name()}, {compared(test)}"
+            words += "" if test.test.statistic == "mean" else f" ({test.test.statistic})"
+            cells = [words, counts(test), effect_of(test.finding), str(test.test.criterion)]
+            lines.append([*start, *cells, verdict_of(test.finding), *end])
             if test.trained:
                 lines.append(_description_line(test.trained))
             start, end = [""] * 4, [""] * 2
@@ -159,7 +165,7 @@ def tables(results: Sequence[ClaimResult]) -> list[Table]:
             name = note = ""
     head = ["verdict", "claim", "statement", "source", "tested", "n", "effect (95 %)"]
     head += ["criterion", "found", "scale", "command"]
-    arm_head = ("claim", "arm", "besides `experiment=claim/<claim>`", "note")
+    arm_head = ("claim", "arm", "besides `claim=<claim>`", "note")
     return [
         Table("Verdicts", 2, head, verdicts),
         Table("Checks", 2, head, checks),
@@ -168,20 +174,12 @@ def tables(results: Sequence[ClaimResult]) -> list[Table]:
     ]
 
 
-def _test_cells(result: TestResult) -> list[str]:
-    test, finding = result.test, result.finding
-    label = f"{test.says}: {test.measure_name()}, {compared(result)}"
-    label += "" if test.statistic == "mean" else f" ({test.statistic})"
-    criterion = str(test.criterion)
-    return [label, counts(result), effect_of(finding), criterion, verdict_of(finding)]
-
-
 def _description_line(description: Description) -> Sequence[str]:
     comparison = description.comparison
     arms = with_means(comparison, description.measured)
-    label = f"{comparison.says}: {comparison.measure_name()}, {arms}"
+    words = f"{comparison.says}: {comparison.measure_name()}, {arms}"
     numbers = [str(description.n()), mean_of_description(description)]
-    return [*[""] * 4, label, *numbers, "-", NOT_JUDGED, "", ""]
+    return [*[""] * 4, words, *numbers, "-", NOT_JUDGED, "", ""]
 
 
 def search_table(all_claims: Sequence[Claim], records: Sequence[TrainingRecord]) -> Table:
@@ -192,12 +190,11 @@ def search_table(all_claims: Sequence[Claim], records: Sequence[TrainingRecord])
             continue
         runs = search_runs(claim, records)
         for arm in search.with_others(claim.arms):
-            by_rate = {rate: runs.get(name_of(arm, rate), {}) for rate in search.rates}
-            means = [f"{rate:g}: {_mean(search_mean(search, r))}" for rate, r in by_rate.items()]
+            means = rate_means(search, arm, runs)
             best = best_rate(search, arm, runs)
             cells = [claim.name, arm, search.measured_by(), str(len(search.seeds))]
-            cells += [", ".join(means), "-" if best is None else f"{best:g}"]
-            lines.append(cells)
+            cells.append(", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items()))
+            lines.append([*cells, "-" if best is None else f"{best[1]:g}"])
     head = ("claim", "arm", "chosen by", "seeds", "mean by learning rate", "chosen")
     return Table("Searches of learning rates", 2, head, lines)
 
@@ -218,23 +215,21 @@ def findings_page(results: Sequence[ClaimResult]) -> str:
     Raises:
         InputError: where a chosen claim does not exist.
     """
-    by_name = {result.claim.name: result for result in in_order(results)}
-    named = [name for first, below in chosen().items() for name in (first, *below)]
-    for name in (name for name in named if name not in by_name):
-        place = "conf/experiment/claim"
-        raise InputError(f"{CHOSEN.name} names {name}, which is not a claim; give one of {place}")
-    others = [result for name, result in by_name.items() if name not in named]
-    parts = [HEAD]
-    for i, (name, below) in enumerate(chosen().items(), start=1):
-        lines = [finding_line(f"{i}.", by_name[name], f"{COMMAND} ")]
-        lines += [f"    {finding_line('-', by_name[other])}" for other in below]
+    others = {result.claim.name: result for result in in_order(results)}
+    parts, first = [HEAD], chosen()
+    for name in {name for first_name, below in first.items() for name in (first_name, *below)}:
+        if name not in others:
+            raise InputError(f"{CHOSEN.name} names {name}, which is not a claim of conf/claim")
+    for i, (name, below) in enumerate(first.items(), start=1):
+        lines = [finding_line(f"{i}.", others.pop(name), f"{COMMAND} ")]
+        lines += [f"    {finding_line('-', others.pop(other))}" for other in below]
         parts.append("\n".join(lines) + "\n")
     for verdict in (Verdict.INCONCLUSIVE, Verdict.CONTRADICTED):
-        lines = [finding_line("-", result) for result in others if result.verdict is verdict]
+        lines = [finding_line("-", r) for r in others.values() if r.verdict is verdict]
         parts.append(f"## {verdict.capitalize()}\n\n" + ("\n".join(lines) or "None.") + "\n")
     parts.append("## Not run\n\nWhat is still to be run, or cannot be.\n")
     lines = []
-    for claim in (result.claim for result in others if result.verdict is Verdict.NOT_RUN):
+    for claim in (r.claim for r in others.values() if r.verdict is Verdict.NOT_RUN):
         lines.append(f"- {claim.statement}: {claim.not_run or f'`{COMMAND} {claim.name}`'}\n")
     return "\n".join([*parts, "".join(lines) or "None.\n"])
 
@@ -242,26 +237,20 @@ def findings_page(results: Sequence[ClaimResult]) -> str:
 def finding_line(marker: str, result: ClaimResult, command: str = "") -> str:
     """Return a claim in one line: its sentence, its verdict, the effects of the tests, and where
     they are from."""
-    claim = result.claim
-    tests = [_test_words(test, result.verdict) for test in result.tests]
-    words = "; ".join([*tests, scale(result, short=True)])
+    claim, parts = result.claim, []
+    for test in result.tests:
+        own = verdict_of(test.finding)
+        words = f"{test.test.says}, {compared(test)}: {effect_of(test.finding)}, n = {counts(test)}"
+        words += f": {own}".removeprefix(f": {result.verdict}")
+        if trained := test.trained:
+            arms = with_means(trained.comparison, trained.measured)
+            mean = f"{mean_of_description(trained)}, n = {trained.n()}"
+            words += f" [{trained.comparison.says}, {arms}: {mean}: {NOT_JUDGED}]"
+        parts.append(words)
+    words = "; ".join([*parts, scale(result, short=True)])
     figure = f"[figure]({FIGURES}/{claim.name}.svg), " if has_figure(result) else ""
     first = f"{marker} **{claim.statement}: {result.verdict}.** {words[0].upper()}{words[1:]}"
     return f"{first}; {figure}`{command}{claim.name}`"
-
-
-def _test_words(result: TestResult, verdict: Verdict) -> str:
-    """A test in words, with its verdict where that is not the claim's, and the seeds that would
-    decide."""
-    words = f"{result.test.says}, {compared(result)}: {effect_of(result.finding)}"
-    words += f", n = {counts(result)}"
-    words += f": {verdict_of(result.finding)}".removeprefix(f": {verdict}")
-    if result.trained is None:
-        return words
-    comparison = result.trained.comparison
-    arms = with_means(comparison, result.trained.measured)
-    mean = f"{mean_of_description(result.trained)}, n = {result.trained.n()}"
-    return f"{words} [{comparison.says}, {arms}: {mean}: {NOT_JUDGED}]"
 
 
 def scale(result: ClaimResult, short: bool = False) -> str:

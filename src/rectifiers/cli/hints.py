@@ -14,7 +14,7 @@ from rectifiers.runtime.files import CONF
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
 MANY = 30  # options, which one line does not name
-OPTIONAL = ("callbacks", "debug", "experiment", "hparams_search")
+OPTIONAL = ("callbacks", "claim", "debug", "experiment", "hparams_search")
 # What others call an option.
 SYNONYMS = {
     "activation": {
@@ -103,6 +103,9 @@ def known_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def _of_option(group: str, option: str) -> str:
+    if group == "experiment" and option.startswith("claim/"):
+        name = option.removeprefix("claim/")
+        return f"experiment={option} is not known; did you mean claim={name}?"
     known = options(group).split(", ")
     meant = SYNONYMS.get(group, {}).get(option)
     near = [meant] if meant else difflib.get_close_matches(option, known, n=1, cutoff=0.5)

@@ -1,21 +1,115 @@
-"""Records as one pandas data frame, which tables and listings are made from."""
+"""Records as one pandas data frame, and which of them belong into a table.
 
-from collections.abc import Iterable
+A record says of which experiment it is; `results/records/experiments.yaml` holds what that
+experiment is, so that a run with another learning rate, activation or crop never passes for a row
+of the paper. `scripts/report.py tables` makes it."""
+
+import functools
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rectifiers.results.eligibility import setting
+import yaml
+
 from rectifiers.results.statistics import error_interval_pct
+from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import Record, TrainingRecord
+from rectifiers.runs.record_parts import SplitSizes
+from rectifiers.runtime.files import CONF
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-CHOICES = ("experiment", "model", "activation", "init", "data")
-RUN = ("run", *CHOICES, "seed", "optim.lr", "epochs", "setting", "images", "code", "machine")
+RESULTS = CONF.parent / "results"
+EXPERIMENTS = RESULTS / "records" / "experiments.yaml"
+CLAIM = "claim/"  # how the experiments begin that answer claims, and stand in no table
+PAPERS_SETTING = "the paper's setting"
+PAPERS_DATA = "imagenet"
+PAPERS_IMAGES = SplitSizes(train=1_281_167, val=50_000, test=None)
+SAME_IMAGES = "chosen and tested on the same images"
+
+# What other data or a smaller run may change; the rest is what an experiment is.
+SIZE = (
+    *("seed", "data", "model.width", "preprocess.scale", "init.fc_std"),
+    *("optim.epochs", "optim.patience", "optim.drop_epochs"),
+)
+BY_RUN = ("seed", "data.content", "data.protocol", "data.val_per_class", "optim.drop_epochs")
+CHOICES = ("model", "activation", "init", "data")
 NUMBERS = (
     *("top1_error_pct", "top5_error_pct", "num_images", "split", "multiply_adds"),
     *("ece", "nll", "brier"),
 )
+COLUMNS = (
+    *("run", "experiment", *CHOICES, "seed", "optim.lr", "epochs", "setting", "images", "code"),
+    *("machine", "status", "record", "protocol", "result", "low_pct", "high_pct", *NUMBERS),
+)
+
+
+@functools.cache
+def known() -> dict[str, Any]:
+    """Return `experiments.yaml`: experiments' `arm` and `whole`, protocols' settings by data, and
+    the sizes of Table 3's networks."""
+    return yaml.safe_load(EXPERIMENTS.read_text())
+
+
+def described(science: dict[str, Any]) -> dict[str, str]:
+    """Return the two hashes of a run's science: what is compared (`arm`), and that at the size it
+    was run (`whole`)."""
+    return {"arm": run_id(without(science, SIZE)), "whole": run_id(without(science, BY_RUN))}
+
+
+def experiment_of(choices: Mapping[str, str | None]) -> str | None:
+    """Return what a run was made for: `table2/prelu`, or `claim/figure3` for a claim, which older
+    records chose as an experiment."""
+    claim = choices.get("claim")
+    return f"{CLAIM}{claim}" if claim else choices.get("experiment")
+
+
+def exclusion_reason(record: Record) -> str | None:
+    """Return why a record does not belong into a table, or None."""
+    choices, experiments = record.choices, known()["experiments"]
+    if experiment_of(choices) is None:
+        return "it is of no experiment"
+    if choices.get("debug") is not None:
+        return f"debug={choices['debug']} measures nothing"
+    if choices.get("data") is None:
+        return "its choices name no data"
+    for part in record.trainings:
+        name = str(experiment_of(part.choices))
+        if name.startswith(CLAIM):
+            return "it is of a claim"
+        if name not in experiments:
+            return f"its experiment {name} is not known"
+        if described(part.science)["arm"] != experiments[name]["arm"]:
+            return f"its configuration departs from {name} in more than data, size and length"
+    if record.provenance.git_dirty is not False:
+        return "its code was not committed"
+    if record.provenance.data_pinned is False:
+        return "its data were not pinned"
+    settings = known()["settings"].get(choices["data"], {})
+    for name, result in record.protocols.items():
+        if result.git_dirty:
+            return f"{name} was tested by code that was not committed"
+        if name in settings and result.settings != settings[name]:
+            return f"{name} has other settings than the protocol of that name"
+    return None
+
+
+def setting(record: Record) -> str:
+    """Return the data, and in what the run is smaller than the paper's."""
+    run = record.trainings[0]
+    science, hashes = run.science, described(run.science)
+    experiment = known()["experiments"].get(str(experiment_of(run.choices)), hashes | {"whole": ""})
+    data = record.choices.get("data") or "data of no option"
+    is_whole = hashes["whole"] == experiment["whole"]
+    if data == PAPERS_DATA and is_whole and run.images == PAPERS_IMAGES:
+        return PAPERS_SETTING
+    is_claim = hashes["arm"] != experiment["arm"]
+    network = f"{record.choices['model']}, each arm at its own rate, " if is_claim else ""
+    width, epochs = science["model"]["width"], science["optim"]["epochs"]
+    length = f"{epochs} epoch{'s' * (epochs != 1)} of {run.images.train:,} images"
+    protocol = f", {SAME_IMAGES}" if run.images.test is None else ""
+    px = science["data"]["crop_px"]
+    return f"{data} ({network}width {width:g}, {px} px, {length}{protocol})"
 
 
 def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":
@@ -28,7 +122,21 @@ def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":
 
     rows = []
     for record in records:
-        run = _run(record)
+        training = record if isinstance(record, TrainingRecord) else None
+        run = {
+            **{choice: record.choices.get(choice) for choice in CHOICES},
+            "run": record.run,
+            "experiment": experiment_of(record.choices),
+            "seed": record.seed,
+            "optim.lr": training and training.science["optim"]["lr"],
+            "epochs": training and training.epochs,
+            "setting": setting(record),
+            "images": record.provenance.data,
+            "code": code_of(record),
+            "machine": machine_of(record),
+            "status": record.status,
+            "record": record,
+        }
         results = {k: v for k, v in record.protocols.items() if only in (None, k)}
         for protocol, result in results.items():
             low, high = error_interval_pct(result.top1_errors, result.num_images)
@@ -37,25 +145,7 @@ def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":
             rows.append(run | tested | numbers)
         if not results:
             rows.append(run)
-    columns = (*RUN, "status", "record", "protocol", "result", "low_pct", "high_pct", *NUMBERS)
-    return pd.DataFrame(rows, columns=list(columns))
-
-
-def _run(record: Record) -> dict[str, Any]:
-    training = record if isinstance(record, TrainingRecord) else None
-    return {
-        **{choice: record.choices.get(choice) for choice in CHOICES},
-        "run": record.run,
-        "seed": record.seed,
-        "optim.lr": training and training.science["optim"]["lr"],
-        "epochs": training and training.epochs,
-        "setting": setting(record),
-        "images": record.provenance.data,
-        "code": code_of(record),
-        "machine": machine_of(record),
-        "status": record.status,
-        "record": record,
-    }
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def code_of(record: Record) -> str:

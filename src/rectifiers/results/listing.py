@@ -114,27 +114,23 @@ def select(runs: Sequence[Run], filters: Iterable[str]) -> list[Run]:
     Raises:
         InputError: for a key that no run has, or a value that no run has there.
     """
-    keys_of = {id(run): facts(run.record) for run in runs}
-    selected = list(runs)
+    all_facts = [facts(run.record) for run in runs]
+    is_selected = [True] * len(runs)
     for text in filters:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InputError(f"{text} is not a filter; give key=value, as in activation=prelu")
-        values = [keys[key] for keys in keys_of.values() if key in keys]
-        if runs and not values:
-            raise InputError(_unknown(key, sorted(set().union(*keys_of.values()))))
+        values = [keys.get(key, MISSING) for keys in all_facts]
+        if runs and set(map(str, values)) == {MISSING}:
+            raise InputError(_unknown(key, sorted(set().union(*all_facts))))
         options = [value] if any(_fits(x, value) for x in values) else value.split(",")
         for option in options:
             if runs and not any(_fits(x, option) for x in values):
-                known = sorted({name for x in values for name in _texts(x)})
+                known = sorted({name for x in values for name in _texts(x)} - {MISSING})
                 raise InputError(f"no run has {key}={option}; there are: {', '.join(known[:20])}")
-        matching = []
-        for run in selected:
-            keys = keys_of[id(run)]
-            if key in keys and any(_fits(keys[key], option) for option in options):
-                matching.append(run)
-        selected = matching
-    return selected
+        fits = [any(_fits(x, option) for option in options) for x in values]
+        is_selected = [a and b for a, b in zip(is_selected, fits, strict=True)]
+    return [run for run, is_in in zip(runs, is_selected, strict=True) if is_in]
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
@@ -232,15 +228,6 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
     return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
 
 
-def unpaired_reason(one: Record, other: Record, protocol: str) -> str | None:
-    """Return why two runs' answers by a protocol cannot be compared image by image, or None."""
-    first, second = one.protocols[protocol], other.protocols[protocol]
-    if first.split != second.split:
-        return MIXED
-    is_same_data = one.provenance.data == other.provenance.data
-    return None if is_same_data and first.num_images == second.num_images else "other images"
-
-
 def compare(one: Record, other: Record) -> dict[str, Any]:
     """Return all that differs between two runs, as plain data.
 
@@ -249,41 +236,38 @@ def compare(one: Record, other: Record) -> dict[str, Any]:
     is of `data.protocol=paper`), and McNemar's test where both have the same images.
     """
     pair = (one, other)
+    training = []
+    for record in pair:
+        images = record.images.model_dump() if isinstance(record, TrainingRecord) else {}
+        facts_of_run = {key: getattr(record, key, None) for key in RUN_KEYS}
+        training.append(facts_of_run | flat({"images": images}))
     shared = sorted(one.protocols.keys() & other.protocols.keys())
-    provenance = [flat(record.provenance.model_dump()) for record in pair]
     return {
         "runs": [record.run for record in pair],
         "origins": [{"code": code_of(r), "machine": machine_of(r)} for r in pair],
-        "choices": differences(one.choices, other.choices),
         "configuration": differences(flat(one.science), flat(other.science)),
-        "training": differences(*map(_training_facts, pair)),
-        "provenance": differences(*provenance),
+        "training": differences(*training),
+        "provenance": differences(*(flat(record.provenance.model_dump()) for record in pair)),
         "results": {name: _compare_results(one, other, name) for name in shared},
         "only_one_has": sorted(one.protocols.keys() ^ other.protocols.keys()),
     }
 
 
-def _training_facts(record: Record) -> dict[str, Any]:
-    sizes = {}
-    if isinstance(record, TrainingRecord):
-        sizes = flat({"images": record.images.model_dump()})
-    return {key: getattr(record, key, None) for key in RUN_KEYS} | sizes
-
-
 def _compare_results(one: Record, other: Record, protocol: str) -> dict[str, Any]:
     pair = one.protocols[protocol], other.protocols[protocol]
     errors = [result.top1_error_pct for result in pair]
-    reason, paired = unpaired_reason(one, other, protocol), None
-    if reason is None:
+    reason, paired = None, None
+    if pair[0].split != pair[1].split:
+        reason = MIXED
+    elif one.provenance.data != other.provenance.data or pair[0].num_images != pair[1].num_images:
+        reason = "other images"
+    else:
         first, second, p = mcnemar(*(result.is_correct() for result in pair))
         paired = {"only_one_right": first, "only_other_right": second, "p": p}
     return {
         "top1_error_pct": errors,
         "interval_pct": [error_interval_pct(r.top1_errors, r.num_images) for r in pair],
-        "num_images": [result.num_images for result in pair],
         "difference": None if reason == MIXED else errors[1] - errors[0],
-        "top5_error_pct": [result.top5_error_pct for result in pair],
-        "nll": [result.nll for result in pair],
         "paired": paired,
         "unpaired_reason": reason,
         "same_settings": pair[0].settings == pair[1].settings,

@@ -29,19 +29,17 @@ class Mean:
     high: float | None
 
 
-def t_quantile(degrees: int, level: float) -> float:
-    """Return how many standard errors Student's two-sided interval of `level` reaches to either
-    side."""
+def student_interval(n: int, mean: float, sd: float, level: float) -> tuple[float, float]:
+    """Return Student's interval of a mean of n values with a standard deviation."""
     from scipy.special import stdtrit  # here and not above: a finished run's table needs no scipy
 
-    return float(stdtrit(degrees, (1 + level) / 2))
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * sd / math.sqrt(n)
+    return mean - half, mean + half
 
 
 def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
     """Return Student's interval of the mean of at least two values."""
-    n, mean = len(values), fmean(values)
-    half = t_quantile(n - 1, level) * stdev(values) / math.sqrt(n)
-    return mean - half, mean + half
+    return student_interval(len(values), fmean(values), stdev(values), level)
 
 
 def mean_of(values: Sequence[float]) -> Mean:

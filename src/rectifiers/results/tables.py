@@ -3,16 +3,15 @@ same records."""
 
 import functools
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, known, setting
-from rectifiers.results.frame import frame
-from rectifiers.results.layout import Table, estimate
+from rectifiers.results.documents import Table, estimate
+from rectifiers.results.frame import PAPERS_SETTING, exclusion_reason, frame, known, setting
 from rectifiers.results.listing import read
-from rectifiers.results.paper import published, table_1_slopes
 from rectifiers.results.statistics import mcnemar, mean_of
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import Errors, ProtocolResult
@@ -68,14 +67,29 @@ def load(folder: Path) -> list[Record]:
 
 
 @functools.cache
+def published() -> dict[str, Any]:
+    """Return `paper.yaml`, the numbers that the paper prints, each with its place and the texts it
+    was read in; entries of confidence `recalled` are never targets."""
+    return yaml.safe_load(Path(__file__).with_name("paper.yaml").read_text())
+
+
+def table_1_slopes(shared: bool) -> dict[str, float]:
+    """Return Table 1's learned slopes by layer, as printed: channel-shared, or the mean over
+    channels."""
+    column = "slope_channel_shared" if shared else "slope_channel_wise_mean"
+    layers = published()["table_1_small_model"]["layers"]
+    return {layer["name"]: layer[column]["value"] for layer in layers if column in layer}
+
+
+@functools.cache
 def layout() -> list[dict[str, Any]]:
     """Return `tables.yaml`: the tables with their rows."""
     return yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
 
 
-def render_markdown(records: Sequence[Record]) -> str:
+def render_markdown(tables: Sequence[Table]) -> str:
     """Return the whole document as Markdown."""
-    return "\n".join([HEAD, *(table.markdown() for table in document(records))])
+    return "\n".join([HEAD, *(table.markdown() for table in tables)])
 
 
 def document(records: Sequence[Record]) -> list[Table]:
@@ -98,9 +112,9 @@ def document(records: Sequence[Record]) -> list[Table]:
 
 def _origins(runs: "DataFrame") -> Table:
     """Every run with the code and the machine that made it, which its name does not tell."""
-    head = ("experiment", "setting", "seed", "run", "code", "machine")
-    runs = runs.drop_duplicates("run").sort_values(["experiment", "setting", "seed"])
-    lines = [list(map(str, row)) for row in runs[list(head)].itertuples(index=False)]
+    head = ["experiment", "setting", "seed", "run", "code", "machine"]
+    runs = runs.drop_duplicates("run").sort_values(head[:3])
+    lines = runs[head].astype(str).to_numpy().tolist()
     return Table("The runs behind these tables", 2, head, lines)
 
 
@@ -161,19 +175,17 @@ def paper_value(row: Row, which: str) -> float | None:
 
 def _beside_paper(title: str, rows: Sequence[Row], group: "DataFrame") -> Table:
     lines = []
-    for row in rows:
-        runs, lost = answers(row, group), _lost(row, group)
-        for which in ("top1", "top5"):
-            paper = paper_value(row, which)
-            ours, difference = f"({lost} diverged)" if lost else "not run", "-"
-            if len(runs):
-                errors = [getattr(result, f"{which}_error_pct") for result in runs.result]
-                ours = estimate(errors) + (f" ({lost} diverged)" if lost else "")
-                if paper is not None and row.get("comparable", True):
-                    difference = f"{mean_of(errors).mean - paper:+.2f}"
-            label = f"{label_of(row, list(runs.record))}, {which.replace('top', 'top-')}"
-            printed = "-" if paper is None else f"{paper:.2f}"
-            lines.append([label, row["protocol"], printed, ours, difference])
+    for row, which in product(rows, ("top1", "top5")):
+        runs, lost, paper = answers(row, group), _lost(row, group), paper_value(row, which)
+        ours, difference = f"({lost} diverged)" if lost else "not run", "-"
+        if len(runs):
+            errors = [getattr(result, f"{which}_error_pct") for result in runs.result]
+            ours = estimate(errors) + (f" ({lost} diverged)" if lost else "")
+            if paper is not None and row.get("comparable", True):
+                difference = f"{mean_of(errors).mean - paper:+.2f}"
+        label = f"{label_of(row, list(runs.record))}, {which.replace('top', 'top-')}"
+        printed = "-" if paper is None else f"{paper:.2f}"
+        lines.append([label, row["protocol"], printed, ours, difference])
     head = ("ImageNet val", "protocol", "paper", "ours", "difference")
     return Table(title, 2, head, lines)
 
@@ -286,14 +298,20 @@ def curves(groups: Groups) -> list[Table]:
     tables = []
     head = ("epoch", *(f"{arm}, top-1 error" for arm in FIGURE_ARMS))
     for title, epochs in FIGURES.items():
-        figure = title.partition(":")[0].lower().replace(" ", "")
-        for name, group in groups.items():
-            runs = [_trainings(group, f"{figure}/{arm}") for arm in FIGURE_ARMS.values()]
-            is_paper = name == PAPERS_SETTING
-            heading = title if is_paper else f"{title.partition(':')[0]} on {name}"
-            level = 2 if is_paper else 3
-            if any(runs):
-                lines = [_epoch(epoch, runs) for epoch in range(epochs)]
+        name = title.partition(":")[0]
+        figure = name.lower().replace(" ", "")
+        for group_name, group in groups.items():
+            is_paper = group_name == PAPERS_SETTING
+            heading, level = (title, 2) if is_paper else (f"{name} on {group_name}", 3)
+            arms = [_trainings(group, f"{figure}/{arm}") for arm in FIGURE_ARMS.values()]
+            lines = []
+            for epoch in range(epochs):
+                errors = [
+                    [run.curve("val/top1_error_pct")[epoch] for run in runs if run.epochs > epoch]
+                    for runs in arms
+                ]
+                lines.append([str(epoch + 1), *map(estimate, errors)])
+            if any(arms):
                 tables.append(Table(heading, level, head, lines))
             elif is_paper:
                 note = (
@@ -302,11 +320,3 @@ def curves(groups: Groups) -> list[Table]:
                 )
                 tables.append(Table(heading, level, note=note))
     return tables
-
-
-def _epoch(epoch: int, arms: Sequence[Sequence[TrainingRecord]]) -> Sequence[str]:
-    cells = [str(epoch + 1)]
-    for runs in arms:
-        curves = [run.curve("val/top1_error_pct") for run in runs if run.epochs > epoch]
-        cells.append(estimate([curve[epoch] for curve in curves]))
-    return cells

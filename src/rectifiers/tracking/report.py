@@ -11,7 +11,7 @@ from typing import Any
 
 import wandb_workspaces.reports.v2 as wr
 
-from rectifiers.results.layout import Table
+from rectifiers.results.documents import Table
 from rectifiers.results.tables import document
 from rectifiers.runs.record import Record
 from rectifiers.runtime.errors import InputError

@@ -1,0 +1,111 @@
+"""Documents that are committed and made from records: tables as Markdown, figures as SVG, blocks of
+a page; written, or compared with what they would be."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+from rectifiers.results.statistics import mean_of
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+END = "<!-- end -->"
+BORDERING = re.compile(r"(?<!\w)_|_(?!\w)")  # an underscore that begins or ends an emphasis
+
+
+def estimate(values: Sequence[float], digits: int = 2, sign: str = "", absent: str = "-") -> str:
+    """Return the mean of values over runs with its interval and n, as in `34.00 (31.52 to 36.48,
+    n = 3)`; `absent` where there are none."""
+    if not values:
+        return absent
+    mean, style = mean_of(values), f"{sign}.{digits}f"
+    spread = "" if mean.low is None else f"{mean.low:{style}} to {mean.high:{style}}, "
+    return f"{mean.mean:{style}} ({spread}n = {mean.n})"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table; `level` is that of its heading. Without a head it is its note alone."""
+
+    title: str
+    level: int
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    note: str = ""
+
+    def markdown(self) -> str:
+        """Return heading, table and note."""
+        parts = [f"{'#' * self.level} {self.title}\n"]
+        if self.head:
+            parts.append(markdown(self.head, self.rows))
+        if self.note:
+            parts.append(f"{self.note}\n")
+        return "\n".join(parts)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table whose first column is text and whose others are numbers."""
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(_plain, row))} |" for row in rows)]) + "\n"
+
+
+def _plain(cell: str) -> str:
+    """Escape underscores at the borders of words, as in `_target_`, outside of code."""
+    parts = cell.split("`")  # every second one is code
+    return "`".join(part if i % 2 else BORDERING.sub(r"\_", part) for i, part in enumerate(parts))
+
+
+def filled(document: str, name: str, text: str) -> str:
+    """Return `document` with `text` between `<!-- name -->` and the next `<!-- end -->`."""
+    before, marker, after = document.partition(f"<!-- {name} -->\n")
+    _, end, rest = after.partition(END)
+    if not (marker and end):
+        raise InputError(f"a document has no block <!-- {name} --> with an {END}; give it one")
+    return f"{before}{marker}{text}{end}{rest}"
+
+
+def write_svg(figure: "Figure", path: Path, name: str, description: str | None = None) -> None:
+    """Write a figure as an SVG, the same bytes for the same figure and name."""
+    import matplotlib as mpl
+
+    # the ids of an SVG are made when it is written
+    with atomic_file(path) as file, mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        metadata = {"Date": None, "Creator": None, "Description": description}
+        figure.savefig(file, format="svg", metadata=metadata)
+
+
+def shows(path: Path, description: str) -> bool:
+    """Return whether the SVG at `path` is there, and was written with this description."""
+    return path.is_file() and f">{escape(description)}<" in path.read_text()
+
+
+def write_or_check(texts: Mapping[Path, str], check: bool, command: str) -> None:
+    """Write the files, or with `check` compare them; `command` is what writes them.
+
+    Raises:
+        InputError: which names every file that has another text.
+    """
+    if check:
+        refuse_stale(stale_files(texts), command)
+    else:
+        for path in stale_files(texts):
+            write_text(path, texts[path])
+
+
+def stale_files(texts: Mapping[Path, str], existing: Iterable[Path] = ()) -> list[Path]:
+    """Return the files that do not have these texts, and the existing ones that are none of
+    them."""
+    changed = [p for p, text in texts.items() if not p.is_file() or p.read_text() != text]
+    return [*changed, *sorted(set(existing) - texts.keys())]
+
+
+def refuse_stale(stale: Iterable[Path], command: str) -> None:
+    """Raise an InputError that names the files and the command, where there are any."""
+    if named := ", ".join(map(str, stale)):
+        raise InputError(f"not what the records say: {named}; run {command}")

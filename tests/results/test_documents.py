@@ -1,0 +1,49 @@
+"""Files that are made from records: compared, written, and filled in where a document has a block
+for them."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from rectifiers.results.documents import filled, shows, stale_files, write_or_check, write_svg
+from rectifiers.runtime.errors import InputError
+
+
+def test_files_that_are_changed_missing_or_unexpected_are_stale(tmp_path: Path) -> None:
+    expected, other = {tmp_path / "a.csv": "1\n", tmp_path / "b.csv": "2\n"}, tmp_path / "other.csv"
+    for path, text in {**expected, other: ""}.items():
+        path.write_text(text)
+    assert stale_files(expected, expected) == []
+    assert stale_files(expected, tmp_path.glob("*.csv")) == [other]
+    (tmp_path / "a.csv").write_text("2\n")
+    (tmp_path / "b.csv").unlink()
+    assert stale_files(expected) == list(expected)
+
+
+def test_a_check_names_every_file_and_the_command_and_writes_none(tmp_path: Path) -> None:
+    texts = {tmp_path / "a.md": "1", tmp_path / "b.md": "2"}
+    with pytest.raises(InputError, match=r"\S+a\.md, \S+b\.md; run make it"):
+        write_or_check(texts, True, "make it")
+    assert not list(tmp_path.iterdir())
+    write_or_check(texts, False, "make it")
+    write_or_check(texts, True, "make it")
+
+
+def test_one_block_of_a_document_is_filled() -> None:
+    document = "a\n<!-- one -->\nold\n<!-- end -->\nb\n<!-- two -->\nkept\n<!-- end -->\n"
+    assert filled(document, "one", r"\1 new" + "\n") == document.replace("old", r"\1 new")
+    with pytest.raises(InputError, match="no block <!-- three -->"):
+        filled(document, "three", "")
+
+
+def test_svg_of_one_figure_has_the_same_bytes(tmp_path: Path) -> None:
+    figure = Figure()
+    figure.subplots().plot([1, 2], label="a")
+    paths = [tmp_path / f"{name}.svg" for name in "ab"]
+    for path in paths:
+        write_svg(figure, path, "run", "two numbers")
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert shows(paths[0], "two numbers")
+    assert not shows(paths[0], "other numbers")
+    assert not shows(tmp_path / "none.svg", "two numbers")
