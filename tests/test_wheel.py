@@ -83,7 +83,7 @@ def test_the_wheel_holds_code_and_configuration(
     (entry_points,) = installed.glob("*.dist-info/entry_points.txt")
     assert "rectifiers-train = rectifiers.cli.entry:main" in entry_points.read_text()
     if shutil.which("cc"):
-        assert (package / "nn" / "kernels" / "library.so").is_file()
+        assert (package / "prelu" / "library.so").is_file()
 
 
 @pytest.mark.process
