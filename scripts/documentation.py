@@ -31,6 +31,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     places = {ROOT / "README.md": "index.md"}
     for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
         places[ROOT / f"{name}.md"] = f"project/{name.lower()}.md"
+    places[ROOT / "src" / "rectifiers" / "explorer.html"] = "explorer.html"
     for path in (ROOT / "results").glob("*.md"):
         places[path] = f"results/{path.name.lower()}"
     for path in (ROOT / "results" / "figures" / "claims").glob("*.svg"):

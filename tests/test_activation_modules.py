@@ -10,7 +10,7 @@ from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers.activation_modules import SMOOTH, leaky_slope, shape
 from rectifiers.data.sources import digits
-from rectifiers.gains import describe, moments
+from rectifiers.gains import describe, moments, normal_rule
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
 from rectifiers.training import build, functions
@@ -64,6 +64,14 @@ def test_shaped_functions_meet_the_four_conditions(function: str) -> None:
     assert M.variance_slope(activation, 1.0, **at_one) == pytest.approx(1, abs=1e-8)
     assert M.correlation_map(activation, 0.0, 1.0, **at_one) == pytest.approx(0, abs=1e-9)
     assert M.chi_1(activation, 1.0, **at_one) ** 20 == pytest.approx(1.5, abs=1e-7)
+
+
+def test_shaped_functions_are_not_taken_for_rectifiers() -> None:
+    """Their variance map has a slope of 1 at a variance of 1 alone."""
+    activation, (nodes, weights) = A.dks(1, depth=20), normal_rule()
+    second = float(weights @ activation(2 * nodes).square())
+    assert M.variance_map(activation, 4.0, weight_variance=1.0) == pytest.approx(second, rel=1e-9)
+    assert second < 3.96
 
 
 def test_tailored_leaky_relu_leaves_of_orthogonal_inputs_what_is_asked() -> None:

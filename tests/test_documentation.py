@@ -37,7 +37,7 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for page in tmp_path.rglob("*.html"):
         loaded = LOADED.findall(page.read_text())
-        assert loaded
+        assert loaded or page.name == "explorer.html"  # which holds all that it needs
         assert not [address for address in loaded if re.match(r"(\w+:)?//", address)], page
     styles = "".join(path.read_text() for path in tmp_path.rglob("*.css"))
     assert not re.findall(r"(?:@import|url\()[\s'\"]*(?:https?:)?//", styles)

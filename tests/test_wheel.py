@@ -71,7 +71,7 @@ def test_the_wheel_holds_code_and_configuration(
         return {
             p.relative_to(folder).as_posix()
             for p in folder.rglob("*")
-            if p.suffix in (".py", ".yaml", ".c", ".h")
+            if p.suffix in (".py", ".yaml", ".c", ".h", ".html")
         }
 
     package = installed / "rectifiers"

@@ -33,9 +33,14 @@ def moments_at(activation: nn.Module, second: float, channels: int | None = None
         for variance 1.
     """
     unit = moments(activation, channels)
-    if abs(unit.map_slope - 1) < 1e-12 or second == 1:  # f(s y) = s f(y): rectifiers, Maxout
+    has_own = callable(getattr(activation, "moments", None))
+    # f(s y) = s f(y): rectifiers, Maxout. Deep kernel shaping has a slope of 1 at variance 1 alone.
+    homogeneous = abs(unit.map_slope - 1) < 1e-12 and (
+        has_own or math.isclose(unit.second, unit.derivative_second, rel_tol=1e-9)
+    )
+    if homogeneous or second == 1:
         return replace(unit, second=unit.second * second)
-    if callable(getattr(activation, "moments", None)):
+    if has_own:
         raise InputError(
             f"activation {type(activation).__name__} says its moments for a variance of 1 alone, "
             "so nothing can be predicted of deep networks; leave its method `moments()` out where "

@@ -1,0 +1,22 @@
+"""Open the explorer, one page that shows whether a signal survives the depth: `python -m
+rectifiers.explore`."""
+
+import argparse
+import webbrowser
+from pathlib import Path
+
+PAGE = Path(__file__).with_name("explorer.html")
+
+
+def main() -> None:
+    """Print the page's path, and open it in a browser unless `--print-path` is given."""
+    parser = argparse.ArgumentParser(prog="python -m rectifiers.explore", description=__doc__)
+    parser.add_argument("--print-path", action="store_true", help="open no browser")
+    arguments = parser.parse_args()
+    print(PAGE)
+    if not arguments.print_path:
+        webbrowser.open(PAGE.as_uri())
+
+
+if __name__ == "__main__":
+    main()
