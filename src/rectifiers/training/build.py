@@ -377,12 +377,8 @@ def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
     try:
         return optim.build_optimizer(kind, groups, lr=settings.lr, fused=settings.fused)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"optim._target_={settings.target} cannot be built with the settings of this optim "
-            f"({error}); choose optim=adamw optim._target_={settings.target}, which has no momentum"
-            if settings.momentum is not None
-            else f"optim._target_={settings.target} cannot be built: {error}"
-        ) from error
+        remedy = "classes without momentum go with optim=adamw"
+        raise InputError(f"{settings.target} cannot be built ({error}); {remedy}") from error
 
 
 def build_schedule(config: RunConfig) -> optim.Schedule:
