@@ -13,13 +13,11 @@ from torch import Tensor, nn
 from conftest import compose_config, same_bits
 from rectifiers import activations as A
 from rectifiers import initializers as I
-from rectifiers.data.sources import digits
 from rectifiers.initialization import initialize
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.resnet import Block, resnet
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.build import build_network
 from rectifiers.training.functions import check_functions
 from rectifiers.training.train import train
 
@@ -162,18 +160,8 @@ def test_steps_move_the_scores_alike_at_any_depth_and_by_the_rate() -> None:
     "given", [("model=mini",), ("model=mlp", "activation=gelu"), ("model=mini", "model.norm=batch")]
 )
 def test_a_chain_is_refused_before_the_data_are_opened(given: tuple[str, ...]) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"init=fixup is for residual networks whose branches all end in a layer, .* give",
-    ):
+    with pytest.raises(InputError, match=r"init=fixup is for residual networks whose branches"):
         check_functions(compose_config("data=digits8", *given, "init=fixup"))
-
-
-def test_a_residual_network_with_normalisation_is_refused_before_it_trains() -> None:
-    config = compose_config("data=digits8", "model=resnet20", "init=fixup")
-    check_functions(config)
-    with pytest.raises(InputError, match=r"init=fixup is for residual networks"):
-        build_network(config, digits(), None)
 
 
 def test_a_module_without_branches_is_refused_and_stays_as_it_was() -> None:

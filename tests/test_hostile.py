@@ -158,10 +158,7 @@ def test_function_that_conf_does_not_name_for_its_group_is_refused(
 
 
 def test_function_of_a_trusted_module_is_used(
-    read: Call,
-    finished: Outcome,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    read: Call, finished: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "friendly_module.py").write_text(
         "import os\nfrom torch import nn\ndef make(channels: int) -> nn.Module: return "
@@ -194,11 +191,8 @@ def test_run_does_not_say_where_a_test_of_it_is_sent(folder: Path) -> None:
         overrides = {"logger": "wandb", "logger.wandb.mode": "offline"}
         sent = of_run(str(folder), overrides)[0].logger.wandb
         assert sent is not None
-        assert (sent.target.rpartition(".")[2], sent.project, sent.mode) == (
-            "WandbLogger",
-            "rectifiers",
-            "offline",
-        )
+        assert sent.target.endswith(".WandbLogger")
+        assert (sent.project, sent.mode) == ("rectifiers", "offline")
 
 
 def test_functions_of_conf_need_no_trust(tmp_path: Path) -> None:
@@ -212,17 +206,11 @@ BRACKETS = 200_000
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (
-            lambda text: text.replace("seed: 0", "seed: ${oc.env:SECRET}", 1),
-            "is a reference, and not a value",
-        ),
+        (lambda text: text.replace("seed: 0", "seed: ${oc.env:SECRET}", 1), "is a reference"),
         (lambda text: text.replace("seed: 0", "seed: ???", 1), "Missing mandatory value"),
-        (lambda text: f"{text}\nseed: 0\n", "a key stands twice in the mapping of line 1"),
+        (lambda text: f"{text}\nseed: 0\n", "a key stands twice"),
         (lambda text: f"a: &a [1]\nb: *a\n{text}", "an alias in line 2"),
-        (
-            lambda text: "!!python/object/apply:os.system ['touch MARKER']",
-            "could not determine a constructor",
-        ),
+        (lambda text: "!!python/object/apply:os.system ['touch MARKER']", "a constructor"),
         (lambda text: f"a: {'[' * BRACKETS}{']' * BRACKETS}\n{text}", "it is nested too deeply"),
         (lambda text: text + "#" * 2**24, "it is larger than 16,777,216 bytes"),
         (lambda text: "trainer: {}\ndata: 1\n", "it is no configuration of a run"),
@@ -303,9 +291,7 @@ def test_folder_that_is_a_symbolic_link_is_not_written_to(
     assert sorted(path.name for path in victim.iterdir()) == ["run-1", "ten_view.npz"]
 
 
-def test_scores_of_a_plain_state_dict_are_not_written_through_a_symbolic_link(
-    call: Call, tmp_path: Path
-) -> None:
+def test_scores_of_weights_do_not_follow_a_link(call: Call, tmp_path: Path) -> None:
     (tmp_path / "weights.pt").touch()
     (tmp_path / "weights.pt.tested").symlink_to(tmp_path, target_is_directory=True)
     done = call("scripts/evaluate.py", f"run={tmp_path}/weights.pt", *TINY)
@@ -365,11 +351,7 @@ def with_source(name: str, **settings: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-WRITING = (
-    "sources.fashion_mnist",
-    "cifar10.cifar10",
-    "imagenette.imagenette",
-)
+WRITING = ("sources.fashion_mnist", "cifar10.cifar10", "imagenette.imagenette")
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -526,45 +508,26 @@ def test_bad_records_are_left_out_by_name_and_the_others_shown(
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
     (runs / good["run"]).mkdir()
     shutil.copy(finished.path, runs / good["run"])
+    program = tmp_path / "scripts" / "report.py"  # which writes beside itself
+    program.parent.mkdir()
+    shutil.copy(ROOT / "scripts" / "report.py", program)
+    for name in ("records", "claims"):
+        (tmp_path / "results" / name).mkdir(parents=True)
     for command in ("show", "collect"):
-        done = in_results(call, command, tmp_path, f"--runs={runs}", "--json")
+        done = call(str(program), command, f"--runs={runs}", "--json")
         assert done.returncode == 0, done.stderr
         for name in RECORDS:
-            lines = [line for line in done.stderr.splitlines() if f" {name}/record.json" in line]
-            assert len(lines) == 1, (command, name, done.stderr[-2000:])
-            assert lines[0].startswith("left out")
-            assert "is not a usable record (" in lines[0]
+            (line,) = [line for line in done.stderr.splitlines() if f" {name}/record.json" in line]
+            assert line.startswith("left out")
+            assert "is not a usable record (" in line
         if command == "show":
             assert [row["run"] for row in json.loads(done.stdout)] == [good["run"]]
-    for path in runs.glob("*/record.json"):
-        path.rename(tmp_path / "results" / "records" / f"{path.parent.name}.json")
-    done = in_results(call, "tables", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert all(
-        f"left out: {tmp_path}/results/records/" in line for line in done.stderr.splitlines()
-    )
-    assert len(done.stderr.splitlines()) == len(RECORDS)
-    for path in (tmp_path / "results" / "records").iterdir():
-        path.rename(runs / path.stem / "record.json")
     for name in RECORDS:  # one by one they are one sentence
         path = next(runs.glob(f"* {name}")) / "record.json"
-        done = in_results(call, "diff", tmp_path, str(path), good["run"], f"--runs={runs}")
+        done = call(str(program), "diff", str(path), good["run"], f"--runs={runs}")
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
-        last = done.stderr.splitlines()[-1]
-        assert last.startswith(f"error: {path}"), (name, last)
-        assert "is not a usable record (" in last
-
-
-def in_results(call: Call, command: str, place: Path, *arguments: str) -> Any:
-    """`scripts/report.py`, which writes to results/ in a place of the test's own."""
-    program = place / "scripts" / "report.py"
-    if not program.exists():
-        program.parent.mkdir()
-        shutil.copy(ROOT / "scripts" / "report.py", program)
-        (place / "results" / "records").mkdir(parents=True)
-        (place / "results" / "claims").mkdir()
-    return call(str(program), command, *arguments)
+        assert done.stderr.splitlines()[-1].startswith(f"error: {path} is not a usable record (")
 
 
 def bomb(path: Path) -> None:

@@ -216,9 +216,7 @@ def test_a_network_that_cannot_be_scaled_stays_as_it_was() -> None:
         nn.Linear(4, 8), nn.Threshold(1e6, 0.0), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)
     )
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(
-        InputError, match=r"those of 2.weight have a variance of 0 on the first batch"
-    ):
+    with pytest.raises(InputError, match=r"those of 2.weight have a variance of 0 on the first"):
         initialize(model, "lsuv", example_input=batch(16, 4))
     assert same_bits(before, model.state_dict())
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from rectifiers import activations as A
 from rectifiers.analysis import gain
-from rectifiers.analysis.gain import chain, gains
+from rectifiers.analysis.gain import gains
 from rectifiers.runtime.errors import InputError
 
 # gain^2 = 1 / E[f^2] and the slope of the variance map, worked out beforehand by adaptive
@@ -76,11 +76,6 @@ def test_activation_without_gain_has_no_numbers() -> None:
 
     row = table({"step": lambda c: Step()})["step"]
     assert row["forward_gain2"] is row["chi"] is row["forward"] is row["predicted_backward"] is None
-
-
-def test_in_place_activations_are_measured_alike() -> None:
-    options = {"depth": 5, "units": 16, "seed": 0}
-    assert chain(lambda c: nn.ReLU(inplace=True), 1.4, **options) == chain(A.relu, 1.4, **options)
 
 
 def test_failing_activation_is_named_and_others_measured() -> None:

@@ -211,24 +211,6 @@ def test_activation_without_gradient_is_refused_with_the_reason(
     assert "has a derivative of 0" in failed["cost"]
 
 
-def test_card_measures_nothing_twice(tiny_entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-
-    def measure(name: str, *arguments: object) -> dict[str, object]:
-        calls.append(name)
-        if name == "init":
-            raise InputError("it has no shortcuts")
-        return {"part": name}
-
-    monkeypatch.setattr(cards, "DEEP", "tiny")
-    monkeypatch.setattr(cards, "_measure", measure)
-    parts, failed = cards.measure(tiny_entry)
-    assert parts == {name: {"part": name} for name in ("theory", "cost")}
-    assert failed == {"init": "it has no shortcuts"}
-    assert cards.measure(tiny_entry) == (parts, failed)
-    assert calls == ["theory", "init", "cost", "init"]
-
-
 def test_script_writes_entry_card_and_leaderboard(
     tiny_entry: Entry, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,12 +280,3 @@ def test_hostile_entry_is_one_line(call: Call, tmp_path: Path, command: str, hos
     assert len(done.stderr.splitlines()) == 1
     assert "\x1b" not in done.stderr
     assert not (tmp_path / "benchmark" / "LEADERBOARD.md").exists()
-
-
-@pytest.mark.parametrize("command", ["check", "leaderboard"])
-def test_without_entries_one_line_says_so(call: Call, tmp_path: Path, command: str) -> None:
-    done = call("scripts/benchmark.py", command, "--results", tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == 1
-    assert done.stdout.startswith(f"{tmp_path}/benchmark has no entries of {benchmark().version}; ")
-    assert not list(tmp_path.iterdir())

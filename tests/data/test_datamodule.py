@@ -164,9 +164,7 @@ def test_skip_bad_replaces_an_unreadable_image_by_the_next_and_names_it(damaged:
     data = ImageData(
         damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True
     )
-    with pytest.warns(
-        UserWarning, match=r"1\.jpg cannot be read .* the next image takes its place"
-    ):
+    with pytest.warns(UserWarning, match=r"1\.jpg cannot be read .* the next image takes its"):
         batch = data.training.__getitems__([(0, 0), (0, 1), (0, 2)])
     assert batch.unread == [1, 2, 2]
     assert batch.labels.tolist() == [0, 1, 1]
@@ -225,9 +223,7 @@ def test_every_batch_is_whole_and_no_image_comes_twice(
     size: int, batch: int, seed: int, epoch: int
 ) -> None:
     if batch > size:
-        with pytest.raises(
-            InputError, match=f"data.batch_size={batch} is more than the {size} training images"
-        ):
+        with pytest.raises(InputError, match=f"data.batch_size={batch} is more than the {size}"):
             ShuffledBatches(size, batch, seed)
         return
     sampler = ShuffledBatches(size, batch, seed)
@@ -239,13 +235,6 @@ def test_every_batch_is_whole_and_no_image_comes_twice(
     assert len(set(indices)) == len(indices)
     assert set(indices) <= set(range(size))
     assert batches == list(sampler)
-
-
-def test_a_fixed_order_repeats_the_first_epoch() -> None:
-    sampler = ShuffledBatches(100, 10, 0, is_fixed=True)
-    first = list(sampler)
-    sampler.set_epoch(1)
-    assert list(sampler) == first
 
 
 def test_epochs_and_seeds_have_their_own_order() -> None:

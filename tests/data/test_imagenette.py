@@ -10,13 +10,10 @@ import pytest
 from PIL import Image
 from torchvision import datasets
 
-from conftest import compose_config
 from rectifiers.data import imagenette as module
 from rectifiers.data.imagenette import ARCHIVES, IMAGES, imagenette
 from rectifiers.data.sources import folder
-from rectifiers.runs.identity import science
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.functions import check_functions
 
 WNIDS = tuple(IMAGES)
 
@@ -55,13 +52,6 @@ def archive(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     url = datasets.Imagenette._ARCHIVES["160px"][0]
     monkeypatch.setitem(datasets.Imagenette._ARCHIVES, "160px", (url, md5))
     return path
-
-
-def test_the_archives_are_those_of_torchvision() -> None:
-    theirs = datasets.Imagenette._ARCHIVES
-    assert {size: (url.rpartition("/")[2], md5) for size, (url, md5) in theirs.items()} == ARCHIVES
-    assert list(datasets.Imagenette._WNID_TO_CLASS) == list(WNIDS) == sorted(WNIDS)
-    assert [sum(images) for images in zip(*IMAGES.values(), strict=True)] == [9469, 3925]
 
 
 def test_a_folder_has_the_hash_of_data_folder(root: Path) -> None:
@@ -115,36 +105,10 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
 def test_other_photographs_are_refused_in_one_sentence(
-    root: Path,
-    change: Callable[[Path], object],
-    reason: str,
-    recwarn: pytest.WarningsRecorder,
+    root: Path, change: Callable[[Path], object], reason: str, recwarn: pytest.WarningsRecorder
 ) -> None:
     change(root)
     with pytest.raises(InputError, match="holds other images than Imagenette 2's") as refused:
         imagenette(str(root))
     assert reason in str(refused.value)
     assert not recwarn.list
-
-
-def test_the_archives_size_is_not_hashed() -> None:
-    small, full = (
-        science(compose_config("data=imagenette", f"data.size={size}"))
-        for size in ("160px", "full")
-    )
-    assert small == full
-
-
-@pytest.mark.parametrize(
-    ("override", "key"),
-    [
-        ("data.size=224px", "data.size=224px"),
-        ("data.resize_px=111", "data.crop_px=112 is larger than data.resize_px=111"),
-        ("data.dense_scales_px=[96,128]", r"scales \[96, 128\] .*from data.crop_px=112"),
-    ],
-)
-def test_a_size_that_does_not_fit_is_refused(override: str, key: str) -> None:
-    with pytest.raises(InputError, match=key):
-        check_functions(
-            compose_config("data=imagenette", "evaluation=[dense_multi_scale,multi_view]", override)
-        )

@@ -187,25 +187,6 @@ def test_a_damaged_memory_is_made_again(
     assert opened == []
 
 
-def test_a_new_class_changes_the_hash(photos: Path) -> None:
-    (photos / "val" / "a").rename(photos / "val" / "z")
-    (photos / "train" / "a").rename(photos / "train" / "z")
-    look(photos)
-    shutil.copytree(photos / "train" / "b", photos / "train" / "a")
-    with pytest.warns(UserWarning, match="no images of some classes"):
-        source = look(photos)
-    with pytest.warns(UserWarning, match="no images of some classes"):
-        assert source.split_digests == folder(str(photos)).split_digests
-
-
-def test_the_memory_knows_no_images_of_another_folder(photos: Path) -> None:
-    first = look(photos).digest
-    other = Path(shutil.copytree(photos, photos.parent / "other"))
-    (other / "train" / "a" / "1.jpg").write_bytes(jpeg(photo(40, 48, 7)))
-    assert look(other).digest != first
-    assert look(photos).digest == first
-
-
 # ---- a run ----
 
 SMALL = (
@@ -243,13 +224,9 @@ def test_unreadable_images_are_met_before_training(
             train(config, {})
 
 
-def test_skipping_is_for_training_images_alone(
-    photos: Path,
-) -> None:
+def test_skipping_is_for_training_images_alone(photos: Path) -> None:
     (photos / "train" / "b" / "2.jpg").write_bytes(b"")
-    with pytest.warns(
-        UserWarning, match=r"b/2\.jpg cannot be read as an image .*; others take the places of such"
-    ):
+    with pytest.warns(UserWarning, match=r"b/2\.jpg cannot be read as an.*others take the places"):
         look(photos, skip_bad=True)
     (photos / "val" / "b" / "2.jpg").write_bytes(b"")
     with (

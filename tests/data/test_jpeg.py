@@ -168,9 +168,8 @@ def test_unsupported_files_fall_back_to_pillow() -> None:
     assert decoder.tile(truncated) is None
     unfinished = jpeg(photo(90, 120), progressive=True)
     last_scan = unfinished.rindex(b"\xff\xda")
-    assert (
-        decoder.tile(unfinished[:last_scan] + b"\xff\xd9") is None
-    )  # a decoder smooths what is missing
+    # a decoder smooths what is missing
+    assert decoder.tile(unfinished[:last_scan] + b"\xff\xd9") is None
 
 
 def test_crops_outside_the_image_and_foreign_buffers_are_refused() -> None:
@@ -232,11 +231,7 @@ def resource(kind: int, data: bytes, name: bytes = b"") -> bytes:
         (0xE2, b"ICC_PROFILE\0\1\1" + b"p" * 90, True),
         (0xE2, b"ICC_PROFILE\0\1\1", True),
         (0xE2, b"ICC_PROFILE\0\1", False),  # Pillow reads the count behind it, and fails
-        (
-            0xE2,
-            b"MPF\0" + b"x" * 60,
-            False,
-        ),  # Pillow opens the file as one of several images, or not at all
+        (0xE2, b"MPF\0" + b"x" * 60, False),  # Pillow opens it as one of several images, or not
         (0xE2, b"", False),
         (0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0", True),
         (0xE0, b"JFIF\0\1\1", False),
@@ -360,26 +355,10 @@ def test_no_damaged_file_makes_the_c_code_access_foreign_memory(tmp_path: Path) 
     """30,000 mutants under the address and undefined-behaviour sanitizers, leaks included."""
     require("cc")
     program = tmp_path / "fuzz"
-    sanitizers = [
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=all",
-        "-O1",
-        "-g",
-        "-DPLAIN",
-    ]
+    sanitizers = "-fsanitize=address,undefined -fno-sanitize-recover=all -O1 -g -DPLAIN"
     code = [*map(str, JPEG.sources()), str(ROOT / "tests" / "data" / "fuzz.c")]
-    command = [
-        "cc",
-        "-std=gnu11",
-        *sanitizers,
-        f"-I{JPEG.folder}",
-        *code,
-        "-o",
-        str(program),
-        "-ljpeg",
-        "-lm",
-    ]
-    subprocess.run(command, check=True)
+    options = ["-std=gnu11", *sanitizers.split(), f"-I{JPEG.folder}", *code]
+    subprocess.run(["cc", *options, "-o", str(program), "-ljpeg", "-lm"], check=True)
     files = []
     for flavour in FLAVOURS:
         for progressive in (False, True):
@@ -442,8 +421,4 @@ def test_the_build_needs_only_a_compiler_and_names_what_is_missing(tmp_path: Pat
     assert not (place / "library.so").exists()  # what is left would be stale
     assert (tmp_path / "prelu" / "library.so").is_file()
     assert run("no-such-compiler").count("was not built (") == 2
-    assert (
-        sorted(path.suffix for path in place.iterdir() if path.suffix not in (".c", ".h", ".py"))
-        == []
-    )
-    assert (ROOT / "hatch_build.py").is_file()
+    assert {path.suffix for path in place.iterdir()} <= {".c", ".h", ".py"}

@@ -163,9 +163,7 @@ def test_the_order_and_the_batches_of_the_images_change_no_bit(
 
 def test_a_covariance_that_is_too_large_is_refused() -> None:
     large = torch.zeros(2, 3, 40, 40, dtype=torch.uint8)
-    with pytest.raises(
-        InputError, match=r"4800 numbers per image, and the limit is 4096; lower data\.crop_px"
-    ):
+    with pytest.raises(InputError, match=r"4800 numbers per image, and the.*lower data\.crop_px"):
         fit(P.zca, PixelMoments(lambda: [large]), 1.0)
 
 

@@ -17,16 +17,6 @@ from rectifiers.data.splits import ArraySplit, split_balanced
 from rectifiers.runtime.errors import InputError
 
 
-def test_digits_are_split_evenly_over_classes() -> None:
-    source = digits()
-    assert (len(source.train.labels), len(source.val.labels)) == (1347, 450)
-    assert source.train.image(0).shape == (1, 8, 8)
-    assert source.train.image(0).dtype == torch.uint8
-    assert max(int(source.train.image(i).max()) for i in range(100)) == 255
-    whole, val = Counter([*source.train.labels, *source.val.labels]), Counter(source.val.labels)
-    assert all(abs(val[c] - whole[c] / 4) < 1 for c in range(10))
-
-
 def test_the_split_of_digits_is_the_same_everywhere() -> None:
     assert digits().digest == "edfcf97831340b5068c8594798d4efb6"
     assert digits(split_seed=1).digest != digits().digest
@@ -151,9 +141,7 @@ def test_links_are_read_as_torchvision_reads_them(photos: Path, tmp_path: Path) 
 @pytest.mark.parametrize("target", [".", "../../train"])
 def test_a_link_to_a_folder_around_it_is_refused(photos: Path, target: str) -> None:
     (photos / "train" / "cat" / "loop").symlink_to(target)
-    with pytest.raises(
-        InputError, match=r"train/cat/.*loop is a link to a folder that it lies in; remove it"
-    ):
+    with pytest.raises(InputError, match=r"train/cat/.*loop is a link to a folder.*remove it"):
         folder(str(photos))
 
 
@@ -175,36 +163,11 @@ def test_only_files_and_folders_are_opened(
         folder(str(photos))
 
 
-def test_a_folder_that_cannot_be_listed_is_named(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(
-        InputError, match=r"train cannot be listed \(.*Permission denied.*\); make it readable"
-    ):
-        folder(str(photos))
-
-
 @pytest.mark.parametrize("name", ["train/\udcff", "val/a/\udcff.jpg"])
 def test_a_name_that_no_record_can_hold_is_refused(photos: Path, name: str) -> None:
     (photos / name).mkdir(parents=True)
     with pytest.raises(InputError, match=r"udcff.* has a name that is no UTF-8 text; rename it"):
         folder(str(photos))
-
-
-def test_an_unreadable_image_is_named(photos: Path) -> None:
-    victim = photos / "train" / "cat" / "0.png"
-    victim.write_bytes(victim.read_bytes()[:100])
-    with pytest.raises(
-        InputError, match=r"cat/0\.png cannot be read as an image .*; repair or remove it"
-    ):
-        folder(str(photos)).train.image(0)
-    victim.write_bytes(b"<html>")
-    with pytest.raises(InputError, match=r"cat/0\.png cannot be read"):
-        folder(str(photos)).train.image(0)
 
 
 @pytest.mark.parametrize(
@@ -222,17 +185,6 @@ def test_an_incomplete_folder_is_named_with_the_remedy(photos: Path, spoil, sent
     spoil(photos)
     with pytest.raises(InputError, match=sentence):
         folder(str(photos))
-
-
-def test_a_missing_root_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"needs data\.root="):
-        folder(None)
-    with pytest.raises(InputError, match="nowhere is not a folder"):
-        folder(str(tmp_path / "nowhere"))
-    (tmp_path / "train").mkdir()
-    (tmp_path / "val").mkdir()
-    with pytest.raises(InputError, match="has 0 class folders"):
-        folder(str(tmp_path))
 
 
 # ---- Fashion-MNIST in torchvision's layout ----

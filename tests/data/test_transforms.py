@@ -112,25 +112,6 @@ def test_padding_is_that_of_torchvisions_random_crop() -> None:
     assert torch.equal(pad(photo, 4), theirs)
 
 
-def test_the_centre_view_is_the_centre() -> None:
-    view = apply_plan(center_plan(Geometry(36, 32, True), (36, 40)), ramp(36, 40))
-    assert (int(view[0, 0, 0]), int(view[1, 0, 0])) == (2, 4)
-    assert view.shape == (3, 32, 32)
-
-
-@pytest.mark.process
-def test_the_jittered_side_is_uniform_over_the_closed_range() -> None:
-    geometry, draws = Geometry(40, 32, False, scale_jitter_px=(32, 36)), 3000
-    image = ramp(80, 80)
-    rows = [
-        int(v[0, -1, 0]) - int(v[0, 0, 0])
-        for v in (train_view(image, geometry, 0, 0, i) for i in range(draws))
-    ]
-    # 32 of px rows are cut from an image that was 80 high: the ramp over the crop tells px
-    px = [min(range(32, 37), key=lambda p: abs(r - 31 * 80 / p)) for r in rows]
-    assert stats.chisquare(np.bincount(px, minlength=37)[32:]).pvalue > FALSE_ALARM
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.integers(8, 90), st.integers(8, 90), st.integers(8, 30), st.integers(4, 8))
 def test_the_centre_view_is_torchvisions(height: int, width: int, px: int, side: int) -> None:

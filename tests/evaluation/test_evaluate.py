@@ -135,14 +135,6 @@ def test_images_of_many_shapes_are_each_counted_once_and_undistorted(prepared: P
     assert {px: by_scale[str(px)]["top1_correct"] for px in right} == right
 
 
-def test_batches_are_bounded_in_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    split = digits().val
-    monkeypatch.setattr(f"{MODULE}.PIXELS_PER_BATCH", 10 * 8 * 8 * 7)
-    assert {len(b) for b in same_shape_batches(split, ten_view(8, scale_px=11))} == {7, 450 % 7}
-    monkeypatch.setattr(f"{MODULE}.PIXELS_PER_BATCH", 1)
-    assert {len(b) for b in same_shape_batches(split, ten_view(8, scale_px=11))} == {1}
-
-
 def test_calibration_by_hand() -> None:
     """Two answers at confidence 0.75, one of them right: |0.5 - 0.75|; four pixels are the
     logarithms of the scores."""
@@ -212,9 +204,7 @@ def test_scores_of_other_images_or_settings_are_refused() -> None:
     one = kept([1, 0], [0, 1])
     with pytest.raises(InputError, match="tested on different data; give runs of one data set"):
         mean_result([one, replace(one, data="other")])
-    with pytest.raises(
-        InputError, match=r"tested by different settings, \{\} and {'a'}; test them by the same"
-    ):
+    with pytest.raises(InputError, match=r"tested by different settings,.*test them by the same"):
         mean_result([one, replace(one, settings="{'a'}")])
 
 
@@ -273,7 +263,5 @@ def test_a_damaged_scores_file_is_refused_in_one_sentence(damage: str, tmp_path:
         np.savez(path, labels=[0])
     else:
         np.savez(path, **{**vars(KEPT), "labels": np.zeros(3, int)})
-    with pytest.raises(
-        InputError, match=r"ten_view\.npz cannot be read as kept scores .*remove it and test"
-    ):
+    with pytest.raises(InputError, match=r"ten_view\.npz cannot be read as kept scores .*remove"):
         load_scores(path)

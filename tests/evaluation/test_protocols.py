@@ -116,9 +116,7 @@ def test_costs_are_counted_in_multiply_adds() -> None:
 
 @pytest.mark.parametrize("scales", [[], [31], [36, 36], ["a"], 36, [10**6], [36.5]])
 def test_unusable_scales_are_refused(scales: object) -> None:
-    with pytest.raises(
-        InputError, match=r"not usable; give different whole numbers from data\.crop_px=32"
-    ):
+    with pytest.raises(InputError, match=r"not usable.*give different whole"):
         dense(32, scales_px=scales)  # type: ignore[arg-type]
 
 
@@ -128,9 +126,7 @@ def test_dense_testing_needs_maps_and_a_mean_that_can_be_warped() -> None:
         protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
     classifier = Small()
     classifier.preprocess.matrix = torch.eye(1024)
-    with pytest.raises(
-        InputError, match=r"rotates images of 32 x 32 px and has no meaning for 36 x 36"
-    ):
+    with pytest.raises(InputError, match=r"rotates images of 32 x 32 px and has no meaning for"):
         protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
 
 

@@ -83,19 +83,6 @@ def test_a_network_of_the_users_own_says_what_was_left() -> None:
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
-def test_what_is_no_classifier_is_one_sentence() -> None:
-    for build, said in (
-        (lambda *_: "no module", "it must return a torch module"),
-        (
-            lambda *_: nn.Conv2d(3, 4, 3),
-            r"gives \[1, 4, 30, 30\] for an image; it must give 10 scores",
-        ),
-        (lambda *_: nn.Linear(7, 10), "cannot be run on an image of 3 x 32 x 32"),
-    ):
-        with pytest.raises(InputError, match=said):
-            ModuleNetwork(build, A.relu, **SMALL)
-
-
 @pytest.mark.process
 def test_a_network_of_timm_has_the_activation_everywhere_and_is_filled() -> None:
     network = ModuleNetwork(partial(timm_model, name="mobilenetv3_small_050"), A.prelu, **SMALL)
@@ -113,10 +100,7 @@ def test_a_network_of_timm_has_the_activation_everywhere_and_is_filled() -> None
         ("resnet1", r"model.name=resnet1 is no network of timm; did you mean .*resnet1"),
         ("vit_tiny_patch16_224", "cannot be used with act_layer on images of 32 px"),
         ("mixer_s32_224", "cannot be used with act_layer on images of 32 px"),
-        (
-            "convnext_tiny",
-            r"does not apply its act_layer to maps \[N, channels, H, W\]",
-        ),
+        ("convnext_tiny", r"does not apply its act_layer to maps \[N, channels, H, W\]"),
     ],
 )
 def test_networks_of_timm_that_have_no_place_for_an_activation_are_named(

@@ -1,7 +1,6 @@
 """Fully connected layers by oneDNN are torch's: its numbers to rounding, and its own products where
 ours do not fit."""
 
-import copy
 from collections.abc import Callable
 
 import pytest
@@ -98,24 +97,6 @@ def test_first_and_second_derivatives_equal_finite_differences(
     arguments = inputs if has_bias else [*inputs, None]
     assert torch.autograd.gradcheck(_Linear.apply, arguments)
     assert torch.autograd.gradgradcheck(_Linear.apply, arguments)
-
-
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
-def test_a_gradient_can_be_differentiated_again() -> None:
-    x, layer, _ = given(*SIZES[0])
-
-    def penalty(module: nn.Module, x: Tensor) -> list[Tensor]:
-        y = module(x)
-        assert is_ours(y) == (x.dtype == torch.float32)
-        (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-        return list(torch.autograd.grad(dx.square().sum(), [x, *module.parameters()]))
-
-    exact = penalty(copy.deepcopy(layer).double(), x.detach().double().requires_grad_())
-    for found, expected in zip(penalty(layer, x), exact, strict=True):
-        assert (
-            float((found - expected).norm() / expected.norm()) < 1e-5
-        )  # four products, each of about 1e-6
 
 
 @needs_onednn
@@ -289,14 +270,6 @@ def test_what_looks_at_torchs_functions_sees_a_linear_layer() -> None:
         assert layer(torch.empty(32, 1024)).shape == (32, 256)
     assert layer.to("meta")(x.to("meta")).shape == (32, 256)
     assert F.linear in {node.target for node in symbolic_trace(layer).graph.nodes}
-
-
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
-def test_exported_layers_hold_torchs_operations() -> None:
-    x, layer, _ = given(*SIZES[0])
-    exported = torch.export.export(layer, (x.detach(),))
-    assert torch.ops.aten.linear.default in {node.target for node in exported.graph.nodes}
 
 
 def test_the_linear_rows_of_a_network_are_such_layers_with_torchs_names() -> None:

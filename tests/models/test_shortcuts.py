@@ -14,7 +14,7 @@ from rectifiers.gains import moments, normal_rule
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.shortcuts import ShortcutBlock, TransformedUnits, mlp_shortcuts
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.fisher import SHORTCUT, check_two_layers, measure
+from rectifiers.theory.fisher import SHORTCUT, measure
 
 SIZES = {"name": "mlp_shortcuts", "classes": 3, "channels": 1, "input_px": 3}
 
@@ -119,24 +119,7 @@ def test_transformations_bring_the_shortcuts_information_nearer_to_independent()
     assert SHORTCUT in found["none"]
 
 
-def test_fisher_speaks_of_one_block_alone() -> None:
-    check_two_layers(network("none"))
-    with pytest.raises(
-        InputError,
-        match=r"two layers of weights, with shortcuts or without; give .* model\.depth=1",
-    ):
-        check_two_layers(network("none", depth=2))
-
-
-def test_learned_slopes_and_the_activation_are_found_within_the_units() -> None:
-    made = network("unit_variance", A.prelu)
-    assert list(made.slopes()) == ["block1.act.activation"]
-    assert list(network("none", A.prelu).slopes()) == ["block1.act"]
-
-
 def test_of_a_linear_activation_nothing_would_remain() -> None:
-    with pytest.raises(
-        InputError, match=r"is linear, .* give another activation, or model\.transformation=none"
-    ):
+    with pytest.raises(InputError, match=r"is linear, .* give another activation, or"):
         mlp_shortcuts(A.identity, 3, 1, 3)
     mlp_shortcuts(A.identity, 3, 1, 3, transformation="none")

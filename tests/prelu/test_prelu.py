@@ -1,7 +1,6 @@
 """PReLU with our gradients is PReLU: torch's forward to the bit, and the gradients of double
 precision to rounding."""
 
-import copy
 import os
 import signal
 import subprocess
@@ -13,8 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd import forward_ad
-from torch.func import functional_call, grad, vmap
 from torch.fx import symbolic_trace
 
 from conftest import ROOT
@@ -211,32 +208,6 @@ def test_first_and_second_derivatives_equal_finite_differences(slopes: str, coun
     assert torch.autograd.gradgradcheck(_PReLU.apply, (x, a))
 
 
-@needs_library
-def test_a_gradient_can_be_differentiated_again() -> None:
-    x, _ = given("maps", torch.float32)
-    a = SLOPES["positive"](5)
-
-    def penalty(module: nn.Module) -> list[Tensor]:
-        (dx,) = torch.autograd.grad(module(x).square().sum(), x, create_graph=True)
-        return list(torch.autograd.grad(dx.square().sum(), [x, *module.parameters()]))
-
-    for one, other in zip(penalty(layer(PReLU, a)), penalty(layer(nn.PReLU, a)), strict=True):
-        torch.testing.assert_close(one, other)
-
-
-@needs_library
-def test_batched_gradients_are_torchs() -> None:
-    x, _ = given("maps", torch.float32)
-    dys = torch.randn(3, *x.shape, generator=torch.Generator().manual_seed(2))
-    for slopes in ("positive", "negative"):
-        found, expected = (
-            torch.autograd.grad(module(x), [x, module.weight], dys, is_grads_batched=True)
-            for module in (layer(PReLU, SLOPES[slopes](5)), layer(nn.PReLU, SLOPES[slopes](5)))
-        )
-        for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
-
-
 def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
     """Return the tensors that a forward pass keeps for the backward pass, without the
     parameters."""
@@ -276,19 +247,6 @@ def test_torch_computes_where_the_kernel_does_not(
         kernels.cache_clear()
 
 
-def test_gradients_of_single_images_by_vmap_are_torchs() -> None:
-    x = torch.randn(5, 3, 4)
-    for kind in (PReLU, nn.PReLU):
-        module = layer(kind, SLOPES["positive"](3))
-        weights = dict(module.named_parameters())
-
-        def score(chosen: dict[str, Tensor], one: Tensor, module: nn.Module = module) -> Tensor:
-            return functional_call(module, chosen, (one[None],)).sum()
-
-        found = vmap(grad(score), in_dims=(None, 0))(weights, x)["weight"]
-        torch.testing.assert_close(found, torch.where(x > 0, 0, x).sum(2))
-
-
 @needs_library
 @pytest.mark.parametrize("given_as", [torch.float32, torch.bfloat16])
 def test_the_dtype_under_autocast_is_torchs(given_as: torch.dtype) -> None:
@@ -301,14 +259,6 @@ def test_the_dtype_under_autocast_is_torchs(given_as: torch.dtype) -> None:
     assert torch.equal(y, expected)
 
 
-@needs_library
-def test_bfloat16_without_autocast_is_refused_as_torch_refuses_it() -> None:
-    x = torch.randn(2, 4, 3).bfloat16().requires_grad_()
-    for kind in (PReLU, nn.PReLU):
-        with pytest.raises(RuntimeError, match="Type promoting not supported"):
-            kind(4)(x)
-
-
 def test_empty_tensors_pass() -> None:
     for device in ("meta", "cpu"):
         with FakeTensorMode() if device == "cpu" else nullcontext():
@@ -317,27 +267,6 @@ def test_empty_tensors_pass() -> None:
             assert x.grad is not None
             assert x.grad.shape == x.shape
     assert next(node.op for node in symbolic_trace(PReLU(4)).graph.nodes) == "placeholder"
-
-
-@needs_library
-def test_forward_mode_derivatives_are_torchs() -> None:
-    x, slopes = torch.randn(2, 4, 3), SLOPES["negative"](4)
-    found = []
-    for kind in (PReLU, nn.PReLU):
-        with forward_ad.dual_level():
-            found.append(
-                forward_ad.unpack_dual(
-                    layer(kind, slopes)(forward_ad.make_dual(x, torch.ones_like(x)))
-                ).tangent
-            )
-    assert torch.equal(*found)
-
-
-@needs_library
-def test_a_deep_copy_works() -> None:
-    x, dy = given("maps", torch.float32)
-    module = layer(PReLU, SLOPES["positive"](5))
-    assert all(map(torch.equal, both(module, x, dy), both(copy.deepcopy(module), x, dy)))
 
 
 ON_A_GPU = """

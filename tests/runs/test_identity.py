@@ -1,7 +1,7 @@
 import pytest
 
 from conftest import compose_config
-from rectifiers.runs.identity import run_id, science, without
+from rectifiers.runs.identity import run_id, science
 
 
 def name(*overrides: str) -> str:
@@ -102,36 +102,3 @@ def test_content_of_data_counts_and_not_its_place() -> None:
     here = name("data=folder", "data.content=abc", "data.root=here")
     assert here == name("data=folder", "data.content=abc", "data.root=there")
     assert here != name("data=folder", "data.content=abd", "data.root=here")
-
-
-def test_how_data_were_prepared_is_not_science() -> None:
-    """The hash of prepared data is that of the original files."""
-    plain = name("data=imagenet", "data.content=abc")
-    for override in (
-        "data.store=tiled",
-        "data.shard_bytes=7",
-        "data.allow_unpinned=true",
-        "data.root=there",
-    ):
-        assert name("data=imagenet", "data.content=abc", override) == plain
-
-
-def test_xavier_forward_and_lecun_are_one_run() -> None:
-    assert name("init=xavier_forward") == name("init=lecun")
-
-
-def test_names_are_stable_across_versions() -> None:
-    assert (
-        run_id({"b": 1.0, "a": [True, None, "x", 0.1]})
-        == run_id({"a": [True, None, "x", 0.1], "b": 1})
-        == "39b6637e2999"
-    )
-
-
-def test_without_leaves_the_original_alone() -> None:
-    config = {"a": {"b": {"c": 1, "d": 2}, "e": None}, "f": 3}
-    assert without(config, ("a.b.c", "a.x.y", "a.e.z", "g")) == {
-        "a": {"b": {"d": 2}, "e": None},
-        "f": 3,
-    }
-    assert config["a"]["b"] == {"c": 1, "d": 2}

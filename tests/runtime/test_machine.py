@@ -5,41 +5,10 @@ import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from rectifiers.runtime import machine
-
-CPUINFO = "vendor_id\t: AuthenticAMD\nmodel\t\t: 1\nmodel name\t: AMD EPYC 9575F: 64 cores\n"
-WINDOWS = "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel"
-
-
-@pytest.fixture(autouse=True)
-def _without_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    for function in (machine.name, machine.vendor):
-        monkeypatch.setattr(machine, function.__name__, function.__wrapped__)
-
-
-@pytest.mark.parametrize(
-    ("cpuinfo", "processor", "name", "vendor"),
-    [
-        (CPUINFO, "", "AMD EPYC 9575F: 64 cores", "AuthenticAMD"),
-        (None, WINDOWS, WINDOWS, "GenuineIntel"),
-        (None, "", platform.machine(), ""),
-    ],
-)
-def test_processor_is_named_as_the_system_names_it(
-    monkeypatch: pytest.MonkeyPatch, cpuinfo: str | None, processor: str, name: str, vendor: str
-) -> None:
-    def read_text(_: Path) -> str:
-        if cpuinfo is None:
-            raise FileNotFoundError
-        return cpuinfo
-
-    monkeypatch.setattr(Path, "read_text", read_text)
-    monkeypatch.setattr(platform, "processor", lambda: processor)
-    assert (machine.name(), machine.vendor()) == (name, vendor)
 
 
 @pytest.mark.parametrize(

@@ -120,9 +120,7 @@ def test_ignored_signals_stay_ignored() -> None:
 @pytest.mark.parametrize(
     "other", [None, KeyError("a thread"), InputError("last.ckpt could not be written")]
 )
-def test_a_killed_worker_is_one_line(
-    other: Exception | None,
-) -> None:
+def test_a_killed_worker_is_one_line(other: Exception | None) -> None:
     @deferring_signals()
     def work() -> None:
         try:

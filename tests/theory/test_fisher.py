@@ -204,13 +204,7 @@ def test_summary_of_a_matrix_by_hand() -> None:
         found["output"],
         found["cross"],
         found["off_over_diagonal"],
-    ) == (
-        0,
-        0,
-        0,
-        0,
-        0,
-    )
+    ) == (0, 0, 0, 0, 0)
     assert found["largest_over_mean"] == pytest.approx(24 / 12.5)
     assert values[0] == 24
     assert found["effective_rank"] == pytest.approx(300**2 / 4900 / 24)

@@ -21,7 +21,6 @@ from rectifiers.theory.propagation import predict
 from rectifiers.theory.stability import fluctuation, moments_at, width_effect
 
 FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
-ONE = torch.ones(1, 1, dtype=torch.float64)
 
 
 def built(rows: list[dict], activation, rule, *, input_px: int, channels: int = 1, seed: int = 0):

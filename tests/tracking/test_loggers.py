@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import Logger
 
@@ -16,13 +15,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.module import Classifier
 from rectifiers.training.train import train
-from tracking.reading import (
-    csv_rows,
-    tensorboard_scalars,
-    wandb_lines,
-    wandb_rows,
-    wandb_summary,
-)
+from tracking.reading import csv_rows, tensorboard_scalars, wandb_lines, wandb_rows, wandb_summary
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
 ALL = ("logger=many_loggers", "logger.wandb.mode=offline")
@@ -126,14 +119,6 @@ def test_a_later_test_is_logged_beside_others(tiny) -> None:
     assert len(scalars["val/error_top1"]) == 1
 
 
-def test_by_default_metrics_csv_alone_is_written(tiny) -> None:
-    folder = train(tiny("trainer.max_epochs=1"), CHOICES).path.parent
-    assert (folder / "metrics.csv").exists()
-    assert not (folder / "wandb").exists()
-    folder = train(tiny("trainer.max_epochs=1", "seed=3", "logger=none"), CHOICES).path.parent
-    assert not (folder / "metrics.csv").exists()
-
-
 def test_callbacks_read_the_numbers_of_the_history(tiny) -> None:
     class Reads(Callback):
         def on_train_end(self, trainer: Any, module: Any) -> None:
@@ -207,13 +192,3 @@ def test_a_missing_package_names_its_extra(
 def test_settings_of_loggers_are_checked_before_the_run(tiny, logger: Any, key: str) -> None:
     with pytest.raises(InputError, match=key):
         tiny().replaced({"logger": logger})
-
-
-def test_other_ranks_log_nothing(tiny) -> None:
-    from rectifiers.training.loggers import open_loggers
-
-    config = tiny("logger=[csv,tensorboard]")
-    with open_loggers(config, config.runs_dir, CHOICES, None, is_rank_zero=False) as loggers:  # type: ignore[arg-type]
-        for logger in loggers:
-            logger.log_metrics({"a": torch.tensor(1.0)}, 1)
-    assert not config.runs_dir.exists()

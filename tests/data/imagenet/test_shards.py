@@ -38,12 +38,6 @@ def rewrite(root: Path, **columns: int) -> None:
     np.save(root / "train" / "index.npy", index)
 
 
-def test_the_images_bytes_fill_the_shards(prepared: Path) -> None:
-    split = opened(prepared)
-    shards = b"".join(path.read_bytes() for path in sorted((prepared / "train").glob("*.bin")))
-    assert b"".join(split.encoded(i) for i in range(72)) == shards
-
-
 def test_a_split_can_be_pickled_to_other_processes(prepared: Path) -> None:
     split = opened(prepared)
     first = split.image(5)
@@ -72,9 +66,7 @@ def test_a_missing_or_truncated_file_is_named(copied: Path) -> None:
     with pytest.raises(InputError, match=rf"shard-00000\.bin has 100 bytes and not {len(body):,}"):
         opened(copied)
     shard.unlink()
-    with pytest.raises(
-        InputError, match=r"shard-00000\.bin is missing; prepare the archives again, or pull"
-    ):
+    with pytest.raises(InputError, match=r"shard-00000\.bin is missing.*prepare the archives"):
         opened(copied)
     with pytest.raises(InputError, match=r"shard-00000\.bin cannot be read"):
         pickle.loads(pickle.dumps(split)).encoded(3)
@@ -159,10 +151,7 @@ def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path
     manifest = json.loads((copied / MANIFEST).read_text())
     change(manifest)
     (copied / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(
-        InputError,
-        match=r"manifest\.json cannot be read as a manifest .*; prepare the archives again",
-    ):
+    with pytest.raises(InputError, match=r"manifest\.json cannot be read.*prepare the archives"):
         read_manifest(copied)
 
 
@@ -192,9 +181,3 @@ def test_a_link_elsewhere_shows_nothing(copied: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not what was written there") as refused:
         opened(copied).encoded(0)
     assert "secret" not in str(refused.value)
-
-
-def test_a_deeply_nested_manifest_is_reported_in_one_sentence(copied: Path) -> None:
-    (copied / MANIFEST).write_text("[" * 100_000)
-    with pytest.raises(InputError, match=r"manifest\.json cannot be read as a manifest"):
-        read_manifest(copied)
