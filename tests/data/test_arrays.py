@@ -36,7 +36,7 @@ def split() -> ArraySplit:
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
-def test_a_batch_is_drawn_as_its_images_one_by_one(split: ArraySplit, geometry: Geometry) -> None:
+def test_batch_is_drawn_as_single_images(split: ArraySplit, geometry: Geometry) -> None:
     views, indices = ArrayViews.of(split, geometry), [7, 39, 0, 7, 21]
     assert views is not None
     for epoch in (0, 5):
@@ -55,7 +55,7 @@ def test_a_batch_is_drawn_as_its_images_one_by_one(split: ArraySplit, geometry: 
         )
 
 
-def test_the_numbers_of_an_image_do_not_depend_on_how_many_are_drawn() -> None:
+def test_numbers_of_an_image_are_its_own() -> None:
     together = draw_numbers(2, 4, range(100))
     for index in (0, 1, 57, 99):
         assert np.array_equal(draw_numbers(2, 4, [index]), together[index : index + 1])

@@ -31,14 +31,14 @@ def write_photographs(root: Path) -> Path:
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, monkeypatch) -> Path:
     """A small set like Imagenette, which `imagenette` takes for it."""
     monkeypatch.setattr(module, "IMAGES", dict.fromkeys(WNIDS, (2, 1)))
     return write_photographs(tmp_path / "photographs")
 
 
 @pytest.fixture
-def archive(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def archive(root: Path, tmp_path: Path, monkeypatch) -> Path:
     """The official archive of 160 px, in a folder of its own; `root` leaves."""
     place = tmp_path / "archives"
     place.mkdir()
@@ -61,7 +61,7 @@ def test_a_folder_has_the_hash_of_data_folder(root: Path) -> None:
     assert (len(source.train.labels), len(source.val.labels)) == (20, 10)
 
 
-def test_a_whole_archive_is_unpacked_where_that_is_allowed(archive: Path) -> None:
+def test_archive_is_unpacked_where_allowed(archive: Path) -> None:
     with pytest.raises(InputError, match=r"is not there, .* or give data\.download=true"):
         imagenette(str(archive.parent), "160px")
     assert list(archive.parent.iterdir()) == [archive]
@@ -104,9 +104,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
-def test_other_photographs_are_refused_in_one_sentence(
-    root: Path, change: Callable[[Path], object], reason: str, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_other_photographs_are_refused(root, change, reason, recwarn) -> None:
     change(root)
     with pytest.raises(InputError, match="holds other images than Imagenette 2's") as refused:
         imagenette(str(root))

@@ -104,7 +104,7 @@ def test_ten_view_errors_equal_an_evaluation_by_hand(workers: int) -> None:
     assert tested.as_dict()["by_scale"] == {}
 
 
-def test_images_of_many_shapes_are_each_counted_once_and_undistorted(prepared: Path) -> None:
+def test_images_of_many_shapes_are_counted_once(prepared: Path) -> None:
     """Batched by shape, every image gets the scores that it gets alone; scales are averaged with
     equal weight."""
     split, scored = imagenet(str(prepared)).val, Convolved().eval()
@@ -153,21 +153,6 @@ def test_calibration_by_hand() -> None:
     assert tested["correct_mask"] == "8"  # right, wrong
 
 
-def test_nan_scores_have_no_calibration() -> None:
-    class Nothing(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.full((len(x), 2), torch.nan)
-
-    split = ArraySplit(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), [0, 1])
-    tested = evaluate(Nothing(), split, center(8, scale_px=8), classes=2, device=CPU).as_dict()
-    assert (tested["nll"], tested["brier"], tested["ece"], tested["top1_correct"]) == (
-        None,
-        None,
-        None,
-        0,
-    )
-
-
 def test_evaluation_switches_dropout_and_gradients_off() -> None:
     class Watch(PixelScores):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -179,7 +164,7 @@ def test_evaluation_switches_dropout_and_gradients_off() -> None:
     evaluate(Watch(64, 10).train(), split, center(8, scale_px=8), classes=10, device=CPU)
 
 
-def test_an_image_that_was_not_counted_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncounted_image_is_an_error(monkeypatch) -> None:
     split = ArraySplit(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), [0, 1, 2])
     monkeypatch.setattr(f"{MODULE}.same_shape_batches", lambda *_: [[0]])
     with pytest.raises(RuntimeError, match="counted 1 images of a split of 3"):
@@ -223,21 +208,12 @@ def test_scores_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["ten_view.npz"]
 
 
-DAMAGES = (
-    "gone",
-    "cut",
-    "text",
-    "pickle",
-    "no scores",
-    "other shape",
-    "compressed",
-    "a pipe",
-    "terabytes",
-)
+DAMAGES = ("gone", "cut", "text", "pickle", "no scores", "other shape", "compressed", "a pipe")
+DAMAGES += ("terabytes",)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_scores_file_is_refused_in_one_sentence(damage: str, tmp_path: Path) -> None:
+def test_damaged_scores_are_refused(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "ten_view.npz"
     save_scores(path, KEPT)
     content = path.read_bytes()

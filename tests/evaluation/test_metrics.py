@@ -39,12 +39,12 @@ def test_batches_of_any_size_add_up_to_integers() -> None:
     assert whole.errors().top5_correct == int(top5.sum())
 
 
-def test_equal_scores_for_all_classes_are_always_an_error() -> None:
+def test_equal_scores_are_an_error() -> None:
     errors = count([[0.1] * 10] * 10, list(range(10)))
     assert (errors.top1_correct, errors.top5_correct) == (0, 0)
 
 
-def test_a_score_that_is_nan_or_infinite_is_an_error() -> None:
+def test_scores_not_finite_are_an_error() -> None:
     nan = float("nan")
     assert (
         count(

@@ -31,7 +31,7 @@ def network(transformation: str, activation=A.relu, **more: int) -> ModuleNetwor
 
 
 @pytest.mark.parametrize("activation", [A.relu, A.prelu, A.tanh, A.noisy_relu, A.gelu])
-def test_units_start_with_zero_mean_and_slope_over_normal_responses(activation) -> None:
+def test_units_start_with_zero_mean_and_slope(activation) -> None:
     units = TransformedUnits(activation(4), 4, has_unit_variance=True).double().eval()
     nodes, weights = normal_rule()
     z = nodes[:, None].repeat(1, 4).requires_grad_()
@@ -45,7 +45,7 @@ def test_units_start_with_zero_mean_and_slope_over_normal_responses(activation) 
     torch.testing.assert_close(second * second_slope, torch.ones(4).double(), rtol=1e-5, atol=0)
 
 
-def test_transformed_relu_is_half_of_the_distance_from_zero_without_its_mean() -> None:
+def test_transformed_relu_is_half_the_distance() -> None:
     units = TransformedUnits(nn.ReLU(), 1, has_unit_variance=False)
     s = torch.tensor([[-2.0], [0.0], [2.0]])
     mean = math.sqrt(2 / math.pi)
@@ -57,9 +57,7 @@ def test_transformed_relu_is_half_of_the_distance_from_zero_without_its_mean() -
 
 @pytest.mark.parametrize("transformation", ["zero_mean_slope", "unit_variance"])
 @pytest.mark.parametrize("activation", [A.relu, A.prelu, A.tanh])
-def test_a_block_computes_what_it_did_while_its_units_follow_the_data(
-    activation, transformation
-) -> None:
+def test_block_keeps_its_function_while_units_move(activation, transformation) -> None:
     torch.manual_seed(0)  # with few draws a unit fires so seldom that 60 steps are not enough
     block = ShortcutBlock(activation, 5, 7, 4, transformation).double()
     x = 2 * numbers(50, 5) + 1
@@ -105,9 +103,10 @@ def test_the_initialiser_reads_the_transformed_units(transformation: str) -> Non
     second = {"none": 1 / 2, "zero_mean_slope": (1 - 2 / math.pi) / 4}
     second["unit_variance"] = math.sqrt(1 - 2 / math.pi)  # gamma^2 = (second / 4)^(-1/2)
     shares = 3  # of the three sums
+    # as drawn
     assert out.std_asked == pytest.approx(
         1 / math.sqrt(400 * shares * second[transformation]), rel=0.05
-    )  # as drawn
+    )
 
 
 def test_transformations_bring_the_shortcuts_information_nearer_to_independent() -> None:

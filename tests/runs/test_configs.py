@@ -41,16 +41,6 @@ def test_every_source_takes_its_settings(option: str) -> None:
     assert source.func.__name__ == option.rstrip("8")  # digits8 are digits at another size
 
 
-@pytest.mark.parametrize("option", GROUPS["evaluation"])
-def test_every_protocol_cuts_views(option: str) -> None:
-    for name, target in compose_config(f"evaluation={option}").evaluation.protocols.items():
-        protocol = functions.import_function(f"evaluation.{name}", target)(32)
-        for px in protocol.scales_px:
-            views = protocol.views(torch.zeros(1, 40, 50, dtype=torch.uint8), px)
-            assert views.shape[1] == 1
-            assert min(views.shape[2:]) in (32, px)
-
-
 @pytest.mark.parametrize("option", GROUPS["preprocess"])
 def test_every_preprocess_fits_real_images(option: str) -> None:
     config = compose_config(f"preprocess={option}", "data.resize_px=12", "data.crop_px=12")
@@ -86,9 +76,7 @@ def pairs() -> list[tuple[str, str, str]]:
 
 @pytest.mark.filterwarnings("ignore:.*fixed point")
 @pytest.mark.parametrize(("model", "init", "activation"), pairs())
-def test_every_model_initialiser_and_kind_of_activation_go_together(
-    source: Source, model: str, init: str, activation: str
-) -> None:
+def test_every_pair_goes_together(source: Source, model: str, init: str, activation: str) -> None:
     # each group's own file; a composition takes 0.1 s
     init_config, activation_config = (
         compose_config(f"init={init}", "init.fc_std=null").init,
@@ -272,9 +260,7 @@ class SoftmaxWithMoments(Softmax):
         ("rectifiers.activations.maxout", "he", None),
     ],
 )
-def test_an_untrainable_activation_is_refused_without_data(
-    target: str, init: str, reason: str | None
-) -> None:
+def test_untrainable_activation_is_refused(target: str, init: str, reason: str | None) -> None:
     config = compose_config("activation=relu", f"init={init}", "model=small14", "data=digits")
     config = config.replaced({"activation._target_": target})
     with pytest.raises(InputError, match=f"activation .*{reason}") if reason else nullcontext():
@@ -293,9 +279,7 @@ def bend(y, amount=0.5):
         ("runs.test_configs.bend", {"amount": 2.0}, lambda y: y.relu() + 2 * y.sin()),
     ],
 )
-def test_a_function_of_a_tensor_is_an_activation(
-    target: str, settings: dict[str, float], expected: Any
-) -> None:
+def test_function_is_an_activation(target: str, settings: dict[str, float], expected: Any) -> None:
     built = import_function("activation", {"_target_": target, **settings})(3)
     y = torch.linspace(-3, 3, 12).view(4, 3)
     torch.testing.assert_close(built(y), expected(y), rtol=0, atol=0)

@@ -96,9 +96,7 @@ BRACKETS = "[" * 200_000
         ("compute", BRACKETS, "recursion limit"),
     ],
 )
-def test_what_is_no_record_is_refused_in_one_line(
-    tmp_path: Path, key: str, value: str, named: str
-) -> None:
+def test_bad_record_is_refused(tmp_path: Path, key: str, value: str, named: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(put(WHOLE, key, value))
     with pytest.raises(InputError, match=named) as refusal:
@@ -145,11 +143,8 @@ def test_names_of_members_are_those_of_their_science() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e200])
 def test_what_cannot_be_read_is_not_written(tmp_path: Path, value: float) -> None:
     record = training(**WHOLE)
-    wrong: dict[str, Any] = {
-        "wall_s": value,
-        "compute": {"x": value},
-        "history": [epoch(1) | {"lr": value}],
-    }
+    history = [epoch(1) | {"lr": value}]
+    wrong: dict[str, Any] = {"wall_s": value, "compute": {"x": value}, "history": history}
     for key in ("wall_s", "history", *(["compute"] if value != 1e200 else [])):
         with pytest.raises(ValueError, match=key if value == 1e200 else "expected value"):
             records.write(

@@ -35,9 +35,7 @@ LONG = "a" * 300
         ),
     ],
 )
-def test_a_place_that_cannot_be_used_is_one_sentence(
-    call, command: tuple[str, ...], expected: str, tmp_path: Path
-) -> None:
+def test_unusable_place(call, command: tuple[str, ...], expected: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = call(*(part.format(place=tmp_path) for part in command))
     assert done.returncode == 1
@@ -80,7 +78,7 @@ def test_a_failed_write_leaves_the_old_file_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_full_disk_behind_stdout_ends_in_one_sentence() -> None:
+def test_full_disk_behind_stdout_is_one_sentence() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "scripts/report.py", "show", "--json"]
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)

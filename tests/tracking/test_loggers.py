@@ -13,7 +13,6 @@ from pytorch_lightning.loggers import Logger
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import EpochEnd
-from rectifiers.training.module import Classifier
 from rectifiers.training.train import train
 from tracking.reading import csv_rows, tensorboard_scalars, wandb_lines, wandb_rows, wandb_summary
 
@@ -65,9 +64,7 @@ def test_three_loggers_hold_the_numbers_of_the_record(tiny) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("moment", ["before the checkpoint", "before the loggers", "after them"])
-def test_an_interrupted_run_has_each_epoch_once(
-    tiny, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_interrupted_run_logs_epochs_once(tiny, monkeypatch, moment: str) -> None:
     options = (*ALL, "evaluation=center")
     original = EpochEnd.on_train_epoch_end
 
@@ -86,24 +83,6 @@ def test_an_interrupted_run_has_each_epoch_once(
             train(tiny(*options), CHOICES)
     outcome = train(tiny(*options), CHOICES)
     check_each_epoch_once(outcome.path.parent, outcome.record)
-
-
-def test_a_resumed_run_logs_earlier_epochs_first(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Classifier.on_train_epoch_start
-
-    def interrupted(module: Classifier) -> None:
-        if module.current_epoch == 2:
-            raise KeyboardInterrupt
-        original(module)
-
-    config = tiny("logger=[csv,tensorboard]")
-    monkeypatch.setattr(Classifier, "on_train_epoch_start", interrupted)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            train(config, CHOICES)
-        (folder,) = (path for path in config.runs_dir.iterdir() if path.name[0] != ".")
-        assert [step for step, _ in tensorboard_scalars(folder)["lr"]] == [1, 2]
-        assert [row["epoch"] for row in csv_rows(folder)] == ["1", "2"]
 
 
 def test_a_later_test_is_logged_beside_others(tiny) -> None:
@@ -156,7 +135,7 @@ class Recorder(Logger):
         self.calls.append(("end", status))
 
 
-def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch) -> None:
     config = tiny("trainer.max_epochs=2", "evaluation=center")
     target = {"_target_": "recorder_module.Recorder", "suffix": "!"}
     config = config.replaced({"logger": {"own": target}})
@@ -170,15 +149,6 @@ def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch: pytest.Monkey
         ("test/center/error_top1", 2),
     ]
     assert rest[-1] == ("end", "success")
-
-
-@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
-def test_a_missing_package_names_its_extra(
-    tiny, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr("rectifiers.training.functions.find_spec", lambda _: None)
-    with pytest.raises(InputError, match=rf"logger={name} .*EXTRAS={name}"):
-        train(tiny(f"logger={name}"), CHOICES)
 
 
 @pytest.mark.parametrize(

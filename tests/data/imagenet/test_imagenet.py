@@ -14,20 +14,22 @@ from rectifiers.data.imagenet import imagenet, is_pinned, locked_outs
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import train
 
-SHRUNK = (
-    "data=imagenet",
-    "data.val_per_class=2",
-    "model=mlp",
-    "model.depth=2",
-    "model.hidden=16",
-    "data.resize_px=20",
-    "data.crop_px=16",
-    "preprocess.scale=unit_rms",
-    "init.fc_std=null",
-    "trainer.max_epochs=2",
-    "data.batch_size=12",
-    "evaluation=center",
-    "threads=1",
+SHRUNK = tuple(
+    [
+        "data=imagenet",
+        "data.val_per_class=2",
+        "model=mlp",
+        "model.depth=2",
+        "model.hidden=16",
+        "data.resize_px=20",
+        "data.crop_px=16",
+        "preprocess.scale=unit_rms",
+        "init.fc_std=null",
+        "trainer.max_epochs=2",
+        "data.batch_size=12",
+        "evaluation=center",
+        "threads=1",
+    ]
 )
 
 
@@ -42,9 +44,7 @@ def unpinned(prepared: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.process
-def test_a_run_on_unpinned_data_never_passes_for_one_on_pinned_data(
-    prepared: Path, unpinned: Path, tmp_path: Path
-) -> None:
+def test_unpinned_data_never_pass_for_pinned(prepared, unpinned, tmp_path) -> None:
     """Not its record, not its preprocessing, and no protocol that is added later: the manifest may
     claim any hash."""
     folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")

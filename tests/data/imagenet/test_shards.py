@@ -30,30 +30,18 @@ def opened(root: Path) -> ShardSplit:
     return ShardSplit(root, "train", read_manifest(root))
 
 
-def rewrite(root: Path, **columns: int) -> None:
-    """Give the first row of the training index other numbers."""
-    index = np.load(root / "train" / "index.npy")
-    for name, value in columns.items():
-        index[name][0] = value
-    np.save(root / "train" / "index.npy", index)
-
-
 def test_a_split_can_be_pickled_to_other_processes(prepared: Path) -> None:
     split = opened(prepared)
     first = split.image(5)
     copy = pickle.loads(pickle.dumps(split))
     assert (copy.image(5) == first).all()
     assert copy.digest() == split.digest()
-    source = Source("miniature", ("a",) * 6, 3, split, split)
+    source, geometry = Source("miniature", ("a",) * 6, 3, split, split), Geometry(64, 56, False)
     here, there = (  # forked: the workers read from the same open files
-        list(
-            ImageData(
-                source, Geometry(64, 56, flip=False), global_batch=9, seed=0, workers=n
-            ).statistics_batches()
-        )
+        ImageData(source, geometry, global_batch=9, seed=0, workers=n).statistics_batches()
         for n in (0, 2)
     )
-    assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
+    assert all(map(torch.equal, here, there))
 
 
 def test_a_missing_or_truncated_file_is_named(copied: Path) -> None:
@@ -76,8 +64,11 @@ def test_a_missing_or_truncated_file_is_named(copied: Path) -> None:
     "columns",
     [{"shard": 4}, {"label": 6}, {"offset": 2**64 - 1}, {"offset": 106004}, {"length": 2**32 - 1}],
 )
-def test_an_index_beyond_the_shards_is_refused(columns: dict[str, int], copied: Path) -> None:
-    rewrite(copied, **columns)
+def test_index_beyond_the_shards_is_refused(columns: dict[str, int], copied: Path) -> None:
+    index = np.load(copied / "train" / "index.npy")
+    for name, value in columns.items():
+        index[name][0] = value
+    np.save(copied / "train" / "index.npy", index)
     with pytest.raises(InputError, match=r"index\.npy does not fit the shards beside it"):
         opened(copied)
 
@@ -99,37 +90,20 @@ def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
     with open(copied / "train" / "shard-00000.bin", "r+b") as file:
         file.seek(int(row["offset"]))
         file.write(bytes(50))
-    sentence = (
-        r"image 7 of .*train \(shard-00000\.bin from byte \d+\) is not what was written "
-        r"there; see make"
-    )
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(InputError, match=r"image 7 of .*from byte \d+\) is not what .*see make"):
         split.image(7)
 
 
-def test_damaged_validation_images_are_met_before_training(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_validation_image(copied: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(images, "SETTLED_NS", -1)
-    read: list[str] = []
-    encoded = ShardSplit.encoded
-    monkeypatch.setattr(
-        ShardSplit, "encoded", lambda self, i: (read.append(self.name), encoded(self, i))[1]
-    )
     source = imagenet(str(copied))
-    known = source.inspected(tmp_path / "cache", skip_bad=False)
-    assert known.digest == source.digest
-    assert read == ["val"] * 24
-    source.inspected(tmp_path / "cache", skip_bad=False)
-    assert len(read) == 24
+    assert source.inspected(tmp_path / "cache", skip_bad=False).digest == source.digest
     row = np.load(copied / "val" / "index.npy")[7]
     with open(copied / "val" / "shard-00000.bin", "r+b") as file:
         file.seek(int(row["offset"]) + 9)
         file.write(bytes(50))
     for skip_bad in (False, True):
-        with pytest.raises(
-            InputError, match=r"^image 7 of .*val \(shard-00000.* is not what was written there"
-        ):
+        with pytest.raises(InputError, match=r"^image 7 of .*val .* is not what was written"):
             imagenet(str(copied)).inspected(tmp_path / "cache", skip_bad=skip_bad)
 
 
