@@ -197,6 +197,9 @@ def differences(expected: Any, found: Any, at: str = "") -> list[str]:
         for key in dict.fromkeys([*expected, *found]):
             lines += differences(expected.get(key), found.get(key), f"{at}/{key}")
         return lines
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) > 20:  # run ids
+        lost, new = sorted({*expected} - {*found}), sorted({*found} - {*expected})
+        return [f"{at}: lost {lost[:9]}, new {new[:9]}"] if lost or new else []
     return [] if expected == found else [f"{at}: {expected} became {found}"]
 
 

@@ -436,11 +436,11 @@ def test_the_build_needs_only_a_compiler_and_names_what_is_missing(tmp_path: Pat
 
     assert run("cc") == ""
     assert (place / "library.so").is_file()
-    assert (tmp_path / "nn" / "kernels" / "library.so").is_file()
+    assert (tmp_path / "prelu" / "library.so").is_file()
     (place / "crop.c").write_text("int broken(")
     assert "jpeg was not built (cc says:" in run("cc")
     assert not (place / "library.so").exists()  # what is left would be stale
-    assert (tmp_path / "nn" / "kernels" / "library.so").is_file()
+    assert (tmp_path / "prelu" / "library.so").is_file()
     assert run("no-such-compiler").count("was not built (") == 2
     assert (
         sorted(path.suffix for path in place.iterdir() if path.suffix not in (".c", ".h", ".py"))

@@ -277,7 +277,8 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous(tmp_path: Path) -> None
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(alone(whole, *WITHIN))
     process = start(alone(cut, *WITHIN))
-    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    names = ("last.ckpt", "previous.ckpt")
+    wait_for(lambda: all(list(cut.glob(f"runs/*/{name}")) for name in names), process)
     process.kill()
     process.communicate()
     (last,) = cut.glob("runs/*/last.ckpt")

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -182,4 +183,8 @@ def leave(error: InputError) -> NoReturn:
     print_error(error)
     if os.environ.get(SHOW_ALL) == "1":
         raise error
+    handled = sys.exception()
+    while handled is not None:  # what its frames hold, such as workers, ends now and not at exit
+        traceback.clear_frames(handled.__traceback__)
+        handled = handled.__context__
     sys.exit(error.status)
