@@ -23,7 +23,7 @@ import torchvision
 from torch import Tensor, nn
 
 from rectifiers import PReLU, initialize
-from rectifiers.initialization import table
+from rectifiers.report import table
 from rectifiers.results.documents import write_or_check
 from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.errors import InputError

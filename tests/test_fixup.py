@@ -82,7 +82,7 @@ def test_layers_of_a_branch_are_hes_times_the_published_factor(blocks: int, laye
     """L^(-1 / (2m - 2)) on sqrt(2 / fan_in), which is He's std for what ReLU leaves of a stem's
     responses."""
     model = Residual(blocks, layers)
-    report = initialize(model, "fixup", example_input=batch(64, 3, 6, 6))
+    report = initialize(model, init="fixup", example_input=batch(64, 3, 6, 6))
     stds = {
         row.layer.removesuffix(".weight"): row.std * math.sqrt(row.fan_in) for row in report.layers
     }
@@ -180,7 +180,7 @@ def test_a_module_without_branches_is_refused_and_stays_as_it_was() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(InputError, match=r"init=fixup is for residual networks"):
-        initialize(model, "fixup", example_input=batch(16, 4))
+        initialize(model, init="fixup", example_input=batch(16, 4))
     assert same_bits(before, model.state_dict())
 
 

@@ -145,7 +145,7 @@ class Mixed(nn.Module):
 
 def test_initialize_scales_any_network_by_the_example() -> None:
     model, x = Mixed(), batch(16, 3, 8, 8)
-    report = initialize(model, "lsuv", example_input=x)
+    report = initialize(model, init="lsuv", example_input=x)
     assert report.rule == "lsuv"
     assert not report.left
     found = variances(model, x)
@@ -165,7 +165,7 @@ def test_initialize_scales_any_network_by_the_example() -> None:
             assert is_orthonormal_up_to_scale(weight)
         assert float(model.attend(inputs, inputs, inputs)[0].var()) == pytest.approx(1, abs=0.1)
     again = Mixed()
-    initialize(again, "lsuv", example_input=x)
+    initialize(again, init="lsuv", example_input=x)
     assert same_bits(dict(model.named_parameters()), dict(again.named_parameters()))
 
 
@@ -219,7 +219,7 @@ def test_a_network_that_cannot_be_scaled_stays_as_it_was() -> None:
     with pytest.raises(
         InputError, match=r"those of 2.weight have a variance of 0 on the first batch"
     ):
-        initialize(model, "lsuv", example_input=batch(16, 4))
+        initialize(model, init="lsuv", example_input=batch(16, 4))
     assert same_bits(before, model.state_dict())
 
 

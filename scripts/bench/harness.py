@@ -26,12 +26,13 @@ from torch.optim import Optimizer
 from rectifiers.cli.composition import composed
 from rectifiers.models.network import ActivationFactory, Network
 from rectifiers.models.rows import Row, expand
+from rectifiers.parameters import parameter_groups
 from rectifiers.prelu import PReLU
 from rectifiers.runs.provenance import provenance
 from rectifiers.runtime.console import stderr, wide_stdout
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.machine import keep_freed_memory
-from rectifiers.training.optim import build_optimizer, parameter_groups
+from rectifiers.training.optim import build_optimizer
 
 # of the benches that use a GPU where there is one
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -3,48 +3,54 @@ reads and feeds."""
 
 import inspect
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Generator, Tensor, nn
 
 from rectifiers import initializers, tracing
-from rectifiers.gains import Mode, gain
+from rectifiers.activations import as_module
+from rectifiers.gains import Activation, Mode, describe, gain, moments
 from rectifiers.initializers import Layer, Rule, UnfitNetworkError
+from rectifiers.report import InitReport, LayerInit, Propagation
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.signals import LayerCall, Trace
 from rectifiers.tracing import Respond
 
 MODES = {"forward": "he", "backward": "he_backward", "average": "he_average"}
+FANS = {"fan_in": "forward", "fan_out": "backward"}  # as torch.nn.init calls them
+Distribution = Literal["normal", "uniform", "truncated_normal"]
+STD_TRUNCATED = 0.879625661  # of a normal number between -2 and 2
 
 
 def he_normal_(
     weight: Tensor,
     *,
-    activation: nn.Module | None = None,
-    mode: Mode = "forward",
+    activation: Activation = "relu",
+    mode: str = "fan_in",
+    distribution: Distribution = "normal",
     generator: Generator | None = None,
 ) -> Tensor:
     """Fill one weight, [out, in, ...] as of `nn.Linear` and `nn.Conv2d`, for any activation, and
     return it.
 
-    The std is `gain(activation, mode=mode)` / sqrt(n), with n = fan_in, fan_out or their mean for
-    the mode forward (Eq. 10 and 15 of the paper; `activation` is what the layer reads), backward
-    (Eq. 14; what it feeds) or average.
-    activation: by default ReLU; nn.Identity() for a layer that reads the data.
+    activation: what the layer reads, as for `gain`; "identity" for a layer that reads the data.
+    mode: fan_in, the forward condition, has a std of `gain(activation)` / sqrt(fan_in) (Eq. 10 and
+        15 of the paper); fan_out, the backward condition, `gain(activation, mode="backward")` /
+        sqrt(fan_out), where `activation` is what the layer feeds (Eq. 14); average lies between.
+    distribution: of that std; truncated_normal ends at two standard deviations of the normal one.
 
     Raises:
         InputError: where the activation has no gain, or the weight has fewer than two dimensions.
 
     Examples:
         >>> seeded = torch.Generator().manual_seed(0)
-        >>> weight = he_normal_(torch.empty(256, 1024), activation=nn.SiLU(), generator=seeded)
-        >>> f"{weight.std():.3f} {gain(nn.SiLU()) / 32:.3f}"
+        >>> weight = he_normal_(torch.empty(256, 1024), activation="silu", generator=seeded)
+        >>> f"{weight.std():.3f} {gain('silu') / 32:.3f}"
         '0.052 0.052'
     """
     if weight.dim() < 2:
@@ -52,83 +58,32 @@ def he_normal_(
             f"a weight of shape {tuple(weight.shape)} has no fans; give one of two or more "
             "dimensions"
         )
+    direction = FANS.get(mode, mode)
+    if direction not in MODES:
+        raise InputError(f"mode={mode} is not known; choose one of: fan_in, fan_out, average")
     window = math.prod(weight.shape[2:])
-    fans: dict[Mode, float] = {
-        "forward": weight.shape[1] * window,
-        "backward": weight.shape[0] * window,
-    }
-    fans["average"] = (fans["forward"] + fans["backward"]) / 2
-    std = gain(activation or nn.ReLU(), mode=mode) / math.sqrt(fans[mode])
-    return nn.init.normal_(weight, std=std, generator=generator)
-
-
-@dataclass(frozen=True)
-class LayerInit:
-    """One layer that was filled.
-
-    reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its
-    responses. share: the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual
-    branch. std: asked of the rule; std_drawn, mean_drawn: of the weights. predicted, measured:
-    E[y^2] of its responses on the example (None within attention)."""
-
-    layer: str
-    shape: tuple[int, ...]
-    fan_in: int
-    fan_out: int
-    reads: str
-    second_in: float
-    feeds: str
-    share: float
-    std: float
-    std_drawn: float
-    mean_drawn: float
-    predicted: float | None
-    measured: float | None
-
-
-@dataclass(frozen=True)
-class InitReport:
-    """What `initialize` did: the layers it filled, in the order of their use, and `left`, by name
-    why it did not."""
-
-    rule: str
-    layers: tuple[LayerInit, ...]
-    left: dict[str, str]
-
-    def to_markdown(self) -> str:
-        """Return a table of the layers and a list of what was left as it was."""
-        head = ["layer", "shape", "reads", "E[x²]", "feeds", "share", "std", "drawn"]
-        rows = [
-            (
-                row.layer,
-                "x".join(map(str, row.shape)),
-                row.reads,
-                f"{row.second_in:.3g}",
-                row.feeds,
-                *(f"{number:.4g}" for number in (row.share, row.std, row.std_drawn)),
-                *("" if n is None else f"{n:.3g}" for n in (row.predicted, row.measured)),
-            )
-            for row in self.layers
-        ]
-        lines = [f"Initialised by {self.rule}.", ""]
-        lines.append(table((*head, "E[y²] predicted", "measured"), rows))
-        if self.left:
-            lines.append("")
-        lines += [f"- {name}: left as it was; {reason}" for name, reason in self.left.items()]
-        return "\n".join(lines)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    fans = {"forward": weight.shape[1] * window, "backward": weight.shape[0] * window}
+    fan = fans.get(direction, sum(fans.values()) / 2)
+    std = gain(activation, mode=cast(Mode, direction)) / math.sqrt(fan)
+    match distribution:
+        case "normal":
+            return nn.init.normal_(weight, std=std, generator=generator)
+        case "uniform":
+            bound = math.sqrt(3) * std
+            return nn.init.uniform_(weight, -bound, bound, generator=generator)
+        case "truncated_normal":
+            std /= STD_TRUNCATED
+            return nn.init.trunc_normal_(weight, 0, std, -2 * std, 2 * std, generator=generator)
+    names = ", ".join(get_args(Distribution))
+    raise InputError(f"distribution={distribution} is not known; choose one of: {names}")
 
 
 def initialize(
     model: nn.Module,
-    init: str | Rule = "he",
+    example_input: Any,
     *,
-    example_input: Tensor | tuple[Any, ...],
+    init: str | Rule = "he",
+    activation: Activation | None = None,
     mode: Mode = "forward",
     bias: float | Literal["torch_default"] = 0.0,
     seed: int = 0,
@@ -136,22 +91,26 @@ def initialize(
     """Fill the weights and biases of every conv, linear, transposed, grouped or depthwise layer of
     `model`, in place.
 
-    The model is run on `example_input`, a batch of data (or a tuple of what its forward method
-    takes), to find what every layer reads: an activation, a sum, a normalised or pooled map, the
-    input itself. With init="he" a layer gets Var[w] = 1 / (fan_in E[x^2]), so that its responses
-    have a mean square of 1 (section 2.2 of the paper, for any activation). At the end of a residual
-    branch it is 1 / the number of residual sums on the longest way, so that the sums do not grow
-    with depth.
+    The model is run on the example to find what every layer reads: an activation, a sum, a
+    normalised or pooled map, the input itself. With init="he" a layer gets
+    Var[w] = 1 / (fan_in E[x^2]), so that its responses have a mean square of 1 (section 2.2 of the
+    paper, for any activation). At the end of a residual branch it is 1 / the number of residual
+    sums on the longest way, so that the sums do not grow with depth.
 
+    example_input: a batch of data; a tuple of what the forward method takes; a batch of a
+        DataLoader, whose labels are left out; or the shape of a batch of standard normal numbers,
+        such as (8, 3, 32, 32).
     init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`; "lsuv"
         measures responses, so that its example should be a batch of the data.
+    activation: what all layers but the first are taken to read, as for `gain`, instead of what the
+        run shows.
     mode: for init="he", the condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out
         and E[f'^2] of what a layer feeds), or the average of both.
     bias: what biases are filled with; "torch_default": uniform up to 1/sqrt(fan_in).
     seed: every layer draws from a stream of its own.
 
-    Returns a report. What was not recognised is named there and left as it was: no value is
-    guessed.
+    Returns a report, which prints itself as a table. What was not recognised is named there and
+    left as it was: no value is guessed.
 
     Raises:
         InputError: where `init` or `mode` is unknown or does not fit the network, or the model
@@ -159,15 +118,14 @@ def initialize(
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
-        >>> batch = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
-        >>> report = initialize(model, example_input=batch)
+        >>> report = initialize(model, (8, 64))
         >>> [row.reads for row in report.layers]
         ['the input', "GELU(approximate='none') of 0.weight"]
     """
     rule, name = _rule(init, mode)
     initializers.check_bias("bias", bias)
-    example = example_input if isinstance(example_input, tuple) else (example_input,)
-    filler = _Filler(rule, bias, seed)
+    example = tracing.arguments(model, example_input)
+    filler = _Filler(rule, bias, seed, None if activation is None else as_module(activation))
     try:
         # a first run shows the structure of the network, which the shares and the gradients need
         filler.structure = tracing.run(model, example, partial(filler.fill, rule=initializers.he))
@@ -188,12 +146,16 @@ def initialize(
 class _Filler:
     """Fills a network's layers one after the other, and keeps what that needs.
 
-    structure: of the network, by an earlier run. filled: each layer with its share and its std.
-    left: by name, why a layer was not filled. before: by layer, its weight and bias with their
-    values."""
+    activation: that layers behind others read, whatever the run shows. structure: of the network,
+    by an earlier run. filled: each layer with its share and its std. left: by name, why a layer was
+    not filled. before: by layer, its weight and bias with their values."""
 
-    def __init__(self, rule: Rule, bias: float | str, seed: int) -> None:
+    def __init__(
+        self, rule: Rule, bias: float | str, seed: int, activation: nn.Module | None
+    ) -> None:
         self.rule, self.bias, self.seed = rule, bias, seed
+        self.moments = None if activation is None else moments(activation)
+        self.label = "" if activation is None else describe(activation)
         self.structure = Trace()
         self.filled: list[tuple[LayerCall, float, float]] = []
         self.left: dict[str, str] = {}
@@ -206,6 +168,9 @@ class _Filler:
                 f"{call.name} was made in inference mode, so nothing can fill it; make the model "
                 "outside"
             )
+        if self.moments and call.signal.layers:
+            source = replace(call.signal, functions=(self.label,), moments=self.moments)
+            call = replace(call, signal=source)
         share, layer = self._layer(call, respond)
         generator = torch.Generator().manual_seed(
             derive_seed("weights", self.seed, len(self.filled))
@@ -232,6 +197,8 @@ class _Filler:
         if call.name in structure.branches:
             share = 1 / max(1, structure.sums) / structure.branches[call.name]
         fed = [second for _, second in structure.feeds.get(call.name, ())]
+        if self.moments and fed:
+            fed = [self.moments.derivative_second]
         fed_second = sum(fed) / len(fed) if fed else 1.0
         layer = Layer(
             call.name,
@@ -335,36 +302,20 @@ def _is_rule(rule: Any) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Propagation:
-    """E[y^2] of the responses of every layer, by the network's weights as they are: predicted and
-    measured."""
-
-    responses: dict[str, tuple[float, float]]
-
-    def to_markdown(self) -> str:
-        """Return a table."""
-        rows = [
-            (name, f"{predicted:.4g}", f"{measured:.4g}")
-            for name, (predicted, measured) in self.responses.items()
-        ]
-        return table(("layer", "E[y²] predicted", "measured"), rows)
-
-
-def propagation(model: nn.Module, example_input: Tensor | tuple[Any, ...]) -> Propagation:
+def propagation(model: nn.Module, example_input: Any) -> Propagation:
     """Run `model` on a batch and return the mean square of every layer's responses, predicted and
     measured.
+
+    example_input: as for `initialize`.
 
     Raises:
         InputError: where the model cannot be run on the example.
 
     Examples:
         >>> model = nn.Linear(64, 32)
-        >>> batch = torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
-        >>> report = initialize(model, example_input=batch)
-        >>> predicted, measured = propagation(model, batch).responses["weight"]
+        >>> report = initialize(model, (256, 64))
+        >>> predicted, measured = propagation(model, (256, 64)).responses["weight"]
         >>> abs(predicted - measured) < 0.1
         True
     """
-    example = example_input if isinstance(example_input, tuple) else (example_input,)
-    return Propagation(tracing.run(model, example).responses)
+    return Propagation(tracing.run(model, tracing.arguments(model, example_input)).responses)

@@ -8,6 +8,7 @@ concatenation are taken as independent. What no rule here covers, such as normal
 attention and sums of what passed an activation, is measured in the run itself, in which all layers
 before it have their weights already."""
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -49,6 +50,25 @@ from rectifiers.signals import (
 )
 
 Respond = Callable[[], Tensor]  # computes a layer's responses, by its weight and bias as they are
+
+
+def arguments(model: nn.Module, example: Any) -> tuple[Any, ...]:
+    """Return the positional arguments of a forward pass on `example`: a tensor, a tuple of
+    arguments, a batch of a DataLoader with labels that the model does not take, or a shape, of
+    which standard normal numbers are made, always the same ones."""
+    if isinstance(example, tuple) and example and all(type(size) is int for size in example):
+        first = next(model.parameters(), torch.empty(0)) if isinstance(model, nn.Module) else None
+        drawn = torch.randn(example, generator=torch.Generator().manual_seed(0))
+        return (drawn if first is None or first.is_meta else drawn.to(first),)
+    if isinstance(example, list) and [isinstance(x, Tensor) for x in example] == [True, True]:
+        example = tuple(example)  # inputs and labels
+    if not isinstance(example, tuple):
+        return (example,)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(getattr(model, "forward", model)).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return example
+    return example[: max(1, sum(p.kind in kinds for p in parameters))]
 
 
 def run(

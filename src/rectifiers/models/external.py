@@ -93,7 +93,7 @@ class ModuleNetwork(ImageNetwork):
         images: what they read, [N, channels, px, px]; by default `example()`.
         """
         images = self.example() if images is None else images
-        report = initialize(self.module, rule, example_input=images, seed=seed, bias=bias)
+        report = initialize(self.module, images, init=rule, seed=seed, bias=bias)
         self.left = [f"{name} was left as it was: {why}" for name, why in report.left.items()]
         return [
             LayerReport(

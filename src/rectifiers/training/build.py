@@ -23,6 +23,7 @@ from rectifiers.initializers import needs_images
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
 from rectifiers.models.rows import depth, trace
+from rectifiers.parameters import parameter_groups
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.provenance import provenance
@@ -363,7 +364,7 @@ def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
         InputError: for a setting that its class refuses.
     """
     settings = config.optim
-    groups = optim.parameter_groups(
+    groups = parameter_groups(
         network,
         lr=settings.lr,
         weight_decay=settings.weight_decay,
