@@ -17,7 +17,7 @@ PUBLIC = {
     "Moments": "quadrature:Moments",
     "moments": "gains:moments",
     "gain": "gains:gain",
-    "he_normal_": "initialization:he_normal_",
+    "he_normal_": "gains:he_normal_",
     "initialize": "initialization:initialize",
     "propagation": "initialization:propagation",
     "stability": "theory.stability:stability",

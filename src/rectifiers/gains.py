@@ -4,10 +4,10 @@ else by quadrature. Needs torch and numpy alone."""
 import copy
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from rectifiers.activations import as_module
 from rectifiers.quadrature import (
@@ -24,6 +24,9 @@ from rectifiers.quadrature import root_between as root_between
 from rectifiers.runtime.errors import InputError
 
 Mode = Literal["forward", "backward", "average"]  # which signal a gain keeps
+FANS = {"fan_in": "forward", "fan_out": "backward"}  # as torch.nn.init calls them
+Distribution = Literal["normal", "uniform", "truncated_normal"]
+STD_TRUNCATED = 0.879625661  # of a normal number between -2 and 2
 Activation = nn.Module | str | Callable[..., Any]  # as `activations.as_module` takes it
 
 
@@ -144,3 +147,54 @@ def gain(activation: Activation, channels: int | None = None, *, mode: Mode = "f
             "gain exists; use an initialiser that needs none, such as init=gaussian"
         )
     return moment**-0.5
+
+
+def he_normal_(
+    weight: Tensor,
+    *,
+    activation: Activation = "relu",
+    mode: str = "fan_in",
+    distribution: Distribution = "normal",
+    generator: Generator | None = None,
+) -> Tensor:
+    """Fill one weight, [out, in, ...] as of `nn.Linear` and `nn.Conv2d`, for any activation, and
+    return it.
+
+    activation: what the layer reads, as for `gain`; "identity" for a layer that reads the data.
+    mode: fan_in, the forward condition, has a std of `gain(activation)` / sqrt(fan_in) (Eq. 10 and
+        15 of the paper); fan_out, the backward condition, `gain(activation, mode="backward")` /
+        sqrt(fan_out), where `activation` is what the layer feeds (Eq. 14); average lies between.
+    distribution: of that std; truncated_normal ends at two standard deviations of the normal one.
+
+    Raises:
+        InputError: where the activation has no gain, or the weight has fewer than two dimensions.
+
+    Examples:
+        >>> seeded = torch.Generator().manual_seed(0)
+        >>> weight = he_normal_(torch.empty(256, 1024), activation="silu", generator=seeded)
+        >>> f"{weight.std():.3f} {gain('silu') / 32:.3f}"
+        '0.052 0.052'
+    """
+    if weight.dim() < 2:
+        raise InputError(
+            f"a weight of shape {tuple(weight.shape)} has no fans; give one of two or more "
+            "dimensions"
+        )
+    direction = FANS.get(mode, mode)
+    if direction not in get_args(Mode):
+        raise InputError(f"mode={mode} is not known; choose one of: fan_in, fan_out, average")
+    window = math.prod(weight.shape[2:])
+    fans = {"forward": weight.shape[1] * window, "backward": weight.shape[0] * window}
+    fan = fans.get(direction, sum(fans.values()) / 2)
+    std = gain(activation, mode=cast(Mode, direction)) / math.sqrt(fan)
+    match distribution:
+        case "normal":
+            return nn.init.normal_(weight, std=std, generator=generator)
+        case "uniform":
+            bound = math.sqrt(3) * std
+            return nn.init.uniform_(weight, -bound, bound, generator=generator)
+        case "truncated_normal":
+            std /= STD_TRUNCATED
+            return nn.init.trunc_normal_(weight, 0, std, -2 * std, 2 * std, generator=generator)
+    names = ", ".join(get_args(Distribution))
+    raise InputError(f"distribution={distribution} is not known; choose one of: {names}")

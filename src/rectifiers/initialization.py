@@ -6,76 +6,24 @@ import math
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from rectifiers import initializers, tracing
 from rectifiers.activations import as_module
-from rectifiers.gains import Activation, Mode, describe, gain, moments
+from rectifiers.gains import Activation, Mode, describe, moments
 from rectifiers.initializers import Layer, Rule, UnfitNetworkError
-from rectifiers.report import InitReport, LayerInit, Propagation
+from rectifiers.parameters import LAYERS
+from rectifiers.report import GROWTH_LIMIT, LARGEST_BIAS, InitReport, LayerInit, Propagation
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.signals import LayerCall, Trace
 from rectifiers.tracing import Respond
 
-MODES = {"forward": "he", "backward": "he_backward", "average": "he_average"}
-FANS = {"fan_in": "forward", "fan_out": "backward"}  # as torch.nn.init calls them
-Distribution = Literal["normal", "uniform", "truncated_normal"]
-STD_TRUNCATED = 0.879625661  # of a normal number between -2 and 2
-
-
-def he_normal_(
-    weight: Tensor,
-    *,
-    activation: Activation = "relu",
-    mode: str = "fan_in",
-    distribution: Distribution = "normal",
-    generator: Generator | None = None,
-) -> Tensor:
-    """Fill one weight, [out, in, ...] as of `nn.Linear` and `nn.Conv2d`, for any activation, and
-    return it.
-
-    activation: what the layer reads, as for `gain`; "identity" for a layer that reads the data.
-    mode: fan_in, the forward condition, has a std of `gain(activation)` / sqrt(fan_in) (Eq. 10 and
-        15 of the paper); fan_out, the backward condition, `gain(activation, mode="backward")` /
-        sqrt(fan_out), where `activation` is what the layer feeds (Eq. 14); average lies between.
-    distribution: of that std; truncated_normal ends at two standard deviations of the normal one.
-
-    Raises:
-        InputError: where the activation has no gain, or the weight has fewer than two dimensions.
-
-    Examples:
-        >>> seeded = torch.Generator().manual_seed(0)
-        >>> weight = he_normal_(torch.empty(256, 1024), activation="silu", generator=seeded)
-        >>> f"{weight.std():.3f} {gain('silu') / 32:.3f}"
-        '0.052 0.052'
-    """
-    if weight.dim() < 2:
-        raise InputError(
-            f"a weight of shape {tuple(weight.shape)} has no fans; give one of two or more "
-            "dimensions"
-        )
-    direction = FANS.get(mode, mode)
-    if direction not in MODES:
-        raise InputError(f"mode={mode} is not known; choose one of: fan_in, fan_out, average")
-    window = math.prod(weight.shape[2:])
-    fans = {"forward": weight.shape[1] * window, "backward": weight.shape[0] * window}
-    fan = fans.get(direction, sum(fans.values()) / 2)
-    std = gain(activation, mode=cast(Mode, direction)) / math.sqrt(fan)
-    match distribution:
-        case "normal":
-            return nn.init.normal_(weight, std=std, generator=generator)
-        case "uniform":
-            bound = math.sqrt(3) * std
-            return nn.init.uniform_(weight, -bound, bound, generator=generator)
-        case "truncated_normal":
-            std /= STD_TRUNCATED
-            return nn.init.trunc_normal_(weight, 0, std, -2 * std, 2 * std, generator=generator)
-    names = ", ".join(get_args(Distribution))
-    raise InputError(f"distribution={distribution} is not known; choose one of: {names}")
+MODES = {"forward": "he", "backward": "he_backward", "average": "he_average", "empirical": "he"}
+BASIN = 3.0  # E[y^2] of an example from which a corrected network returns to 1
 
 
 def initialize(
@@ -84,7 +32,7 @@ def initialize(
     *,
     init: str | Rule = "he",
     activation: Activation | None = None,
-    mode: Mode = "forward",
+    mode: Mode | Literal["empirical"] = "forward",
     bias: float | Literal["torch_default"] = 0.0,
     seed: int = 0,
 ) -> InitReport:
@@ -105,7 +53,11 @@ def initialize(
     activation: what all layers but the first are taken to read, as for `gain`, instead of what the
         run shows.
     mode: for init="he", the condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out
-        and E[f'^2] of what a layer feeds), or the average of both.
+        and E[f'^2] of what a layer feeds), or the average of both. empirical, for any rule: each
+        layer is measured on the example when the run comes to it, and its weight divided by the
+        root of E[y^2]. Where the network multiplies an error of E[y^2] by more than 10, as deep
+        chains of SiLU, GELU and Mish do, a part of E[y^2] comes from normal biases instead, so that
+        such an error fades.
     bias: what biases are filled with; "torch_default": uniform up to 1/sqrt(fan_in).
     seed: every layer draws from a stream of its own.
 
@@ -124,23 +76,25 @@ def initialize(
     """
     rule, name = _rule(init, mode)
     initializers.check_bias("bias", bias)
-    example = tracing.arguments(model, example_input)
+    example = _arguments(model, example_input)
     filler = _Filler(rule, bias, seed, None if activation is None else as_module(activation))
+    filler.empirical = mode == "empirical"
     try:
         # a first run shows the structure of the network, which the shares and the gradients need
         filler.structure = tracing.run(model, example, partial(filler.fill, rule=initializers.he))
-        filler.filled, filler.left = [], {}
-        trace = tracing.run(model, example, filler.fill)
+        filler.filled, filler.left, filler.is_measured = [], {}, filler.empirical
+        trace = tracing.run(model, example, filler.fill, empirical=filler.empirical)
     except BaseException:
         filler.undo()
         raise
     layers = tuple(_layer_init(trace, *entry) for entry in filler.filled)
-    names, left = {row.layer.partition("[")[0] for row in layers}, filler.left
+    names, left = {row.layer.partition("[")[0] for row in layers}, dict(filler.left)
     for parameter, value in model.named_parameters():
         if value.dim() > 1 and parameter not in names:
             reason = "no layer of the forward pass has it as its weight"
             left.setdefault(parameter, trace.unexplained.get(parameter, reason))
-    return InitReport(name, layers, left)
+    unfilled = tuple(name for name in left if name in filler.left or _is_of_layer(model, name))
+    return InitReport(name, layers, left, unfilled, mode)
 
 
 class _Filler:
@@ -156,6 +110,7 @@ class _Filler:
         self.rule, self.bias, self.seed = rule, bias, seed
         self.moments = None if activation is None else moments(activation)
         self.label = "" if activation is None else describe(activation)
+        self.empirical = self.is_measured = False
         self.structure = Trace()
         self.filled: list[tuple[LayerCall, float, float]] = []
         self.left: dict[str, str] = {}
@@ -180,6 +135,10 @@ class _Filler:
         self.before.setdefault(call.name, [(x, x.clone()) for x in parameters])
         try:
             std = (rule or self.rule)(drawn, layer, generator)
+            bias_std = 0.0
+            if self.is_measured:
+                bias_std = self._bias_std(call, share)
+                std *= _divide_by_measured(call, respond, drawn, share - bias_std**2)
         except UnfitNetworkError:
             raise
         except InputError as error:
@@ -189,7 +148,16 @@ class _Filler:
         if call.bias is not None:
             bias = torch.empty(call.bias.shape)
             call.bias.copy_(initializers.biases(bias, self.bias, layer, generator))
+            if bias_std:
+                call.bias.add_(bias.normal_(std=bias_std, generator=generator))
         self.filled.append((call, share, std))
+
+    def _bias_std(self, call: LayerCall, share: float) -> float:
+        """Return the std of the biases that a layer needs beside its weight, 0 for most."""
+        calls = self.structure.calls.values()
+        growth = max((x.signal.growth * x.signal.map_slope for x in calls), default=0.0)
+        part = _bias_part(call)
+        return math.sqrt(share * part) if growth > GROWTH_LIMIT and part < LARGEST_BIAS else 0.0
 
     def _layer(self, call: LayerCall, respond: Respond) -> tuple[float, Layer]:
         """Return a layer's share of E[y^2] = 1, and its properties for a rule."""
@@ -220,6 +188,36 @@ class _Filler:
             tensor.copy_(value)
 
 
+def _bias_part(call: LayerCall) -> float:
+    """Return the part of E[y^2] that has to come from biases for the variance map to attract.
+
+    With it q -> (1 - part) E[f(y)^2] / E[f(z)^2] + part has a slope of at most 0.95 at the point
+    1, and `BASIN` does not grow: what one example gives may be that much larger than the mean. Of
+    products and pooled maps the slope alone is known, which is made 0.85. Infinite where the layer
+    has no bias."""
+    slope, part = call.signal.step * call.signal.map_slope, 0.0
+    if slope > 1.005:
+        grown = call.signal.growth_to(BASIN)
+        part = 1 - (0.85 if grown is None else 0.95) / slope
+        if grown is not None and grown > BASIN:
+            part = max(part, (grown - BASIN) / (grown - 1))
+    return math.inf if part and call.bias is None else part
+
+
+def _divide_by_measured(call: LayerCall, respond: Respond, weight: Tensor, target: float) -> float:
+    """Scale `weight` in place so that the responses on the example have the mean square `target`;
+    return the factor."""
+    call.weight.copy_(weight)
+    if call.bias is not None:
+        call.bias.zero_()
+    second = float(respond().double().square().mean())
+    if not 0 < second < math.inf:
+        raise InputError(f"its responses on the example have E[y²] = {second:g}; give another rule")
+    factor = math.sqrt(target / second)
+    weight.mul_(factor)
+    return factor
+
+
 def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> LayerInit:
     reads, uses = str(call.signal), trace.uses[call.name]
     if uses > 1:
@@ -244,6 +242,10 @@ def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> Laye
         mean_drawn=float(weight.mean()),
         predicted=predicted,
         measured=measured,
+        bias_part=_bias_part(call),
+        growth=call.signal.growth * call.signal.map_slope,
+        spread=call.signal.spread * call.signal.map_slope**2
+        + call.signal.fluctuation / weight.shape[1],
     )
 
 
@@ -272,6 +274,14 @@ def _place(structure: Trace, layer: str) -> tuple[int, int] | None:
                 branch
             )
     return None
+
+
+def _is_of_layer(model: nn.Module, parameter: str) -> bool:
+    """Return whether a parameter is the weight of a layer, and not an embedding, a scale or a
+    token, which no rule is for."""
+    owner = model.get_submodule(parameter.rpartition(".")[0])
+    kinds = (*LAYERS, nn.RNNBase, nn.MultiheadAttention)
+    return isinstance(owner, kinds) or "parametrizations" in parameter
 
 
 def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
@@ -318,4 +328,23 @@ def propagation(model: nn.Module, example_input: Any) -> Propagation:
         >>> abs(predicted - measured) < 0.1
         True
     """
-    return Propagation(tracing.run(model, tracing.arguments(model, example_input)).responses)
+    return Propagation(tracing.run(model, _arguments(model, example_input)).responses)
+
+
+def _arguments(model: nn.Module, example: Any) -> tuple[Any, ...]:
+    """Return the positional arguments of a forward pass on `example`: a tensor, a tuple of
+    arguments, a batch of a DataLoader with labels that the model does not take, or a shape, of
+    which standard normal numbers are made, always the same ones."""
+    if isinstance(example, tuple) and example and all(type(size) is int for size in example):
+        first = next(model.parameters(), torch.empty(0)) if isinstance(model, nn.Module) else None
+        drawn = torch.randn(example, generator=torch.Generator().manual_seed(0))
+        return (drawn if first is None or first.is_meta else drawn.to(first),)
+    if isinstance(example, list) and [isinstance(x, Tensor) for x in example] == [True, True]:
+        example = tuple(example)  # inputs and labels
+    if not isinstance(example, tuple):
+        return (example,)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(getattr(model, "forward", model)).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return example
+    return example[: max(1, sum(p.kind in kinds for p in parameters))]

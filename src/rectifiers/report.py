@@ -1,12 +1,19 @@
 """What `initialize` and `propagation` return: tables of a network's layers, in text, Markdown and
 HTML."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from rectifiers.runtime.errors import InputError
+
 Row = Sequence[str]
+GROWTH_LIMIT = 10.0  # of an error of the mean square, from the network's input on
+LARGEST_BIAS = 0.3  # part of E[y^2] that biases may have: more of them drowns what a layer reads
+LARGEST_RATIO = 4.0  # of measured and predicted, beside three standard deviations of its logarithm
+LARGEST_SECOND = 1e4  # E[y^2] from which on, or below the inverse of which, a signal is lost
 
 
 def table(head: Row, rows: Sequence[Row]) -> str:
@@ -74,7 +81,10 @@ class LayerInit:
     reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its
     responses. share: the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual
     branch. std: asked of the rule; std_drawn, mean_drawn: of the weights. predicted, measured:
-    E[y^2] of its responses on the example (None within attention)."""
+    E[y^2] of its responses on the example (None within attention).
+    growth: what an error of the mean square of the network's input is multiplied by up to what the
+    layer reads, by theory. bias_part: the part of E[y^2] that has to come from biases for it not to
+    grow. spread: the variance of ln E[y^2] over draws, which finite width causes."""
 
     layer: str
     shape: tuple[int, ...]
@@ -89,20 +99,100 @@ class LayerInit:
     mean_drawn: float
     predicted: float | None
     measured: float | None
+    bias_part: float = 0.0
+    growth: float = 1.0
+    spread: float = 0.0
 
 
 @dataclass(frozen=True)
 class InitReport(Report):
     """What `initialize` did: the layers it filled, in the order of their use, and `left`, by name
-    why it did not."""
+    of a parameter why it did not; unfilled: those of them that are weights of layers."""
 
     rule: str
     layers: tuple[LayerInit, ...]
     left: dict[str, str]
+    unfilled: tuple[str, ...] = ()
+    mode: str = "forward"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why the network may not train, a sentence with its remedy each."""
+        sentences = [self._lost(), self._unstable(), self._surprising()]
+        if self.unfilled:
+            more = ", ..." if len(self.unfilled) > 3 else ""
+            sentences.append(
+                f"{len(self.unfilled)} layers were left as they were "
+                f"({', '.join(self.unfilled[:3])}{more}); report.left says why: fill them yourself"
+            )
+        return tuple(filter(None, sentences))
+
+    def check(self) -> "InitReport":
+        """Return the report itself.
+
+        Raises:
+            InputError: where there are warnings, with all of them.
+        """
+        if self.warnings:
+            raise InputError("; ".join(self.warnings))
+        return self
+
+    def _lost(self) -> str:
+        """Warn of the first responses that are not finite, or far too large or small."""
+        for row in self.layers:
+            second = math.nan if row.measured is None else row.measured
+            size = second / row.share
+            if row.measured is None or (row.share == 0 == second) or self.rule == "fixup":
+                continue
+            if not math.isfinite(second):
+                return (
+                    f"the responses of {row.layer} are not finite on the example; use another "
+                    "activation, normalisation or residual connections"
+                )
+            if not 1 / LARGEST_SECOND < size < LARGEST_SECOND:
+                word = "explodes" if size > 1 else "vanishes"
+                better = 'init="he"' if self.mode == "empirical" else 'mode="empirical"'
+                return (
+                    f"the signal {word}: the responses of {row.layer} have E[y²] = {second:.3g}; "
+                    f"use {better}, normalisation or residual connections"
+                )
+        return ""
+
+    def _unstable(self) -> str:
+        """Warn of a network in which errors of the mean square grow."""
+        worst = max(self.layers, key=lambda row: row.growth, default=None)
+        if worst is None or worst.growth <= GROWTH_LIMIT:
+            return ""
+        is_curable = all(row.bias_part < LARGEST_BIAS for row in self.layers)
+        cure = 'mode="empirical" (it measures, and draws biases), ' if is_curable else ""
+        lacks = any(row.bias_part == math.inf for row in self.layers)
+        reason = "without biases no start cures it" if lacks else "no start cures it"
+        return (
+            f"not stable in depth: by theory an error of the mean square grows {worst.growth:.3g} "
+            f"times up to {worst.layer}, which reads {worst.reads}"
+            f"{'' if is_curable else f', and {reason}'}; use {cure}normalisation, residual "
+            "connections or another activation such as relu"
+        )
+
+    def _surprising(self) -> str:
+        """Warn of the first responses that differ from theory by more than width explains."""
+        for row in self.layers:
+            if row.measured is None or not row.predicted or not 0 < row.measured < math.inf:
+                continue
+            error = abs(math.log(row.measured / row.predicted))
+            if error > math.log(LARGEST_RATIO) + 3 * math.sqrt(row.spread):
+                better = 'init="lsuv"' if self.mode == "empirical" else 'mode="empirical"'
+                return (
+                    f"the responses of {row.layer} have E[y²] = {row.measured:.3g} where "
+                    f"{row.predicted:.3g} is predicted, which width does not explain; use "
+                    f"{better}, which measures, or maps and batches that are larger"
+                )
+        return ""
 
     @property
     def title(self) -> str:
-        return f"Initialised by {self.rule}."
+        measured = ", each layer corrected by what was measured" if self.mode == "empirical" else ""
+        return f"Initialised by {self.rule}{measured}."
 
     @property
     def head(self) -> Row:
@@ -124,7 +214,8 @@ class InitReport(Report):
         ]
 
     def notes(self) -> list[str]:
-        return [f"{name}: left as it was; {reason}" for name, reason in self.left.items()]
+        left = [f"{name}: left as it was; {reason}" for name, reason in self.left.items()]
+        return [*left, *(f"warning: {sentence}" for sentence in self.warnings)]
 
     __repr__ = Report.__str__
 

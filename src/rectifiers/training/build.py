@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rectifiers.activations import relu
-from rectifiers.chains import LayerReport, initialize_chain, warn_of_drift
+from rectifiers.chains import LayerReport, initialize_chain, initialize_empirically, warn_of_drift
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
 from rectifiers.data.sources import Source, three_splits
@@ -79,7 +79,8 @@ def build(
     preprocess, statistics_hash = build_preprocess(config, data)
     network, init_report = run_on_all_ranks(lambda: initial_network(config, data, preprocess))
     warnings = network.left if isinstance(network, ModuleNetwork) else []
-    if isinstance(network, Network) and config.model.norm == "none":
+    is_plain = config.model.norm == "none" and config.init.mode == "closed_form"
+    if is_plain and isinstance(network, Network):
         drift = warn_of_drift(network.sites())
         warnings = [drift] if drift else []
     device = torch.cuda.get_device_name() if config.trainer.accelerator == "gpu" else "cpu"
@@ -239,14 +240,17 @@ def build_network(
     rule = import_function("init", config.init)
     build = _row_network if config.model.rows is not None else _module_network
     network = build(config, source, flat_input)
-    batch = images() if images and needs_images(rule) else None
-    settings: dict[str, Any] = {
-        "seed": config.seed,
-        "name": config.init.target.rpartition(".")[2],
-        "bias": config.init.bias,
-    }
+    is_empirical = config.init.mode == "empirical"
+    batch = images() if images and (is_empirical or needs_images(rule)) else None
+    if is_empirical and batch is None:
+        raise InputError("init.mode=empirical measures responses, and there are no images here")
+    name = config.init.target.rpartition(".")[2]
+    settings: dict[str, Any] = {"seed": config.seed, "name": name, "bias": config.init.bias}
     if isinstance(network, ModuleNetwork):
+        settings["mode"] = "empirical" if is_empirical else "forward"
         init_report = network.initialize(rule, **settings, images=batch)
+    elif is_empirical and batch is not None:
+        init_report = initialize_empirically(network, network.sites(), rule, batch, **settings)
     else:
         settings["first_layer_linear"] = config.init.first_layer_linear
         settings["fc_std"] = config.init.fc_std
