@@ -1,7 +1,6 @@
 """The public names: each has an example that runs."""
 
 import doctest
-import inspect
 import json
 import re
 import subprocess
@@ -12,17 +11,14 @@ import pytest
 import rectifiers
 from conftest import ROOT
 
-FUNCTIONS = [name for name in rectifiers.PUBLIC if inspect.isfunction(getattr(rectifiers, name))]
 
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_example_of_a_public_function_runs(name: str) -> None:
-    function = getattr(rectifiers, name)
-    (found,) = doctest.DocTestFinder(recurse=False).find(
-        function, name, globs=vars(inspect.getmodule(function))
-    )
-    assert found.examples
-    assert doctest.DocTestRunner().run(found).failed == 0
+@pytest.mark.parametrize("name", rectifiers.PUBLIC)
+def test_the_example_of_a_public_name_runs(name: str) -> None:
+    value = getattr(rectifiers, name)
+    module = sys.modules[getattr(value, "__module__", value.__name__)]
+    (example,) = doctest.DocTestFinder(recurse=False).find(value, name, globs=dict(vars(module)))
+    assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 def test_the_public_names_are_listed_and_imported_when_they_are_used() -> None:

@@ -138,6 +138,7 @@ def test_the_library_needs_torch_and_numpy_alone(installed: Path, tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     assert "| 0.weight | 16x3x3x3 | the input |" in done.stdout
+    assert (installed / "rectifiers" / "py.typed").exists()
     assert done.stdout.splitlines()[-1].startswith(
         "error: hydra is not installed, which training needs; install "
     )

@@ -2,7 +2,12 @@
 
 Every layer gets a module of its own, so slopes are never shared by accident. A new activation is a
 function here (or in any importable module) and a file in `conf/activation/` that names it. Its
-moments come from quadrature, unless the module has a method `moments()` that returns them."""
+moments come from quadrature, unless the module has a method `moments()` that returns them.
+
+Examples:
+    >>> leaky_relu(16, slope=0.1)
+    LeakyReLU(negative_slope=0.1)
+"""
 
 import difflib
 import inspect

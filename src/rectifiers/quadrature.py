@@ -29,6 +29,10 @@ class Moments:
     map_slope: the factor by which a layer multiplies a relative error of the variance when the gain
         is 1/second. 1 for rectifiers; below 1 the fixed point attracts (tanh), above 1 it repels
         (GELU) and deep plain nets drift.
+
+    Examples:
+        >>> Moments(second=0.5, derivative_second=0.5, map_slope=1.0).second ** -0.5  # the gain
+        1.4142135623730951
     """
 
     second: float
