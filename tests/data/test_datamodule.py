@@ -241,6 +241,13 @@ def test_every_batch_is_whole_and_no_image_comes_twice(
     assert batches == list(sampler)
 
 
+def test_a_fixed_order_repeats_the_first_epoch() -> None:
+    sampler = ShuffledBatches(100, 10, 0, is_fixed=True)
+    first = list(sampler)
+    sampler.set_epoch(1)
+    assert list(sampler) == first
+
+
 def test_epochs_and_seeds_have_their_own_order() -> None:
     def order(seed: int, epoch: int) -> list[int]:
         sampler = ShuffledBatches(100, 10, seed)
