@@ -33,7 +33,7 @@ def tar_of(*entries: tuple[str, bytes] | tarfile.TarInfo) -> bytes:
     with tarfile.open(fileobj=file, mode="w") as tar:
         for entry in entries:
             if isinstance(entry, tarfile.TarInfo):
-                tar.addfile(entry)
+                file.write(entry.tobuf())
             else:
                 info = tarfile.TarInfo(entry[0])
                 info.size = len(entry[1])
