@@ -265,7 +265,7 @@ def test_the_measures_of_the_arms_diverge_during_training(tmp_path) -> None:
     ("override", "message"),
     [
         ("model.depth=2", "two layers of weights, .* give model=mlp"),
-        ("model.hidden=300", "7800 weights has .* limit is 4000 weights; lower model.hidden"),
+        ("model.hidden=300", "7800 weights is beyond the limit of 4000; lower model.hidden"),
     ],
 )
 def test_networks_without_two_layers_are_refused(tmp_path, override: str, message: str) -> None:

@@ -3,7 +3,6 @@ trainings."""
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from matplotlib.figure import Figure
 from rich.table import Table
@@ -18,7 +17,8 @@ from rectifiers.analysis.setup import (
 )
 from rectifiers.models.network import Network
 from rectifiers.runs.config import RunConfig
-from rectifiers.runtime.console import stderr
+from rectifiers.runtime.console import progress_bar
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.theory.fisher import MEASURES, check_two_layers, measure
 from rectifiers.training.diagnostics import Weights
 
@@ -37,14 +37,15 @@ SHOWN = {  # of the measures
 Runs = list[dict[str, float]]  # the measures of every seed's network
 
 
-def arms(slopes: Sequence[float]) -> dict[str, dict[str, Any]]:
+def arms(slopes: Sequence[float]) -> dict[str, JsonObject]:
     """Return each arm's activation: fixed slopes, and PReLU's learned ones."""
-    target, activations = "rectifiers.activations.", {}
+    leaky, prelu = (f"rectifiers.activations.{name}" for name in ("leaky_relu", "prelu"))
+    activations: dict[str, JsonObject] = {}
     for slope in slopes:
         name = f"fixed {slope:g}" if slope else "ReLU"
-        activations[name] = {"_target_": f"{target}leaky_relu", "slope": float(slope)}
-    prelu = {"_target_": f"{target}prelu", "initial_slope": LEARNED}
-    return {**activations, f"PReLU from {LEARNED:g}": prelu}
+        activations[name] = {"_target_": leaky, "slope": float(slope)}
+    learned = {"_target_": prelu, "initial_slope": LEARNED}
+    return {**activations, f"PReLU from {LEARNED:g}": learned}
 
 
 def ideal(slope: float) -> float:
@@ -55,7 +56,7 @@ def ideal(slope: float) -> float:
 
 def analyse(
     config: RunConfig, *, slopes: Sequence[float], seeds: int, snapshots: int
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return for every arm and step each measure's mean over seeds with its interval, and its
     difference from the first arm, paired by seed; and the eigenvalues of one seed.
 
@@ -66,29 +67,31 @@ def analyse(
     check_two_layers(first.network(config.seed)[0])
     steps, activations = log_spaced(first.steps, snapshots), arms(slopes)
     base: dict[int, Runs] = {}
-    rows: list[dict[str, Any]] = []
-    for i, (name, activation) in enumerate(activations.items()):
-        measured: dict[int, Runs] = {}
-        spectra: dict[int, list[float]] = {}
-        for j, seed in enumerate(range(config.seed, config.seed + seeds), 1):
-            arm = config.replaced({"seed": seed, "activation": activation})
-            for step, network, x, labels in _networks(arm, steps):
-                measures, eigenvalues = measure(network, x, labels)
-                measured.setdefault(step, []).append(measures)
-                spectra.setdefault(step, eigenvalues.tolist())
-            count = f"network {i * seeds + j} of {len(activations) * seeds}"
-            stderr.print(count, highlight=False)
-        snapshots_of_arm = []
-        for step, runs in sorted(measured.items()):
-            differences = None
-            if i > 0:
-                differences = {key: _paired(runs, base.get(step, []), key) for key in MEASURES}
-            means = {key: _mean(runs, key) for key in MEASURES}
-            row = {"step": step, "measures": means, "against_first": differences}
-            snapshots_of_arm.append(row | {"eigenvalues": spectra[step]})
-        base = base or measured
-        ideal_mass = ideal(activation.get("slope", LEARNED))
-        rows.append({"arm": name, "ideal": ideal_mass, "steps": snapshots_of_arm})
+    rows: list[JsonObject] = []
+    with progress_bar("measuring", len(activations) * seeds, "networks") as advance:
+        for name, activation in activations.items():
+            measured: dict[int, Runs] = {}
+            spectra: dict[int, list[float]] = {}
+            for seed in range(config.seed, config.seed + seeds):
+                arm = config.replaced({"seed": seed, "activation": activation})
+                for step, network, x, labels in _networks(arm, steps):
+                    measures, eigenvalues = measure(network, x, labels)
+                    measured.setdefault(step, []).append(measures)
+                    spectra.setdefault(step, eigenvalues.tolist())
+                advance(1)
+            of_steps = [
+                {
+                    "step": step,
+                    "measures": {key: _mean(runs, key) for key in MEASURES},
+                    "against_first": _paired(runs, base.get(step, [])) if base else None,
+                    "eigenvalues": spectra[step],
+                }
+                for step, runs in sorted(measured.items())
+            ]
+            base = base or measured
+            rows.append(
+                {"arm": name, "ideal": ideal(activation.get("slope", LEARNED)), "steps": of_steps}
+            )
     return {"weights": len(rows[0]["steps"][0]["eigenvalues"]), "arms": rows}
 
 
@@ -110,22 +113,23 @@ def _networks(
         yield step, network, x, labels
 
 
-def _mean(runs: Runs, key: str) -> dict[str, Any] | None:
+def _mean(runs: Runs, key: str) -> JsonObject | None:
     values = [run[key] for run in runs if math.isfinite(run[key])]
     return mean_and_interval(values) if values else None
 
 
-def _paired(runs: Runs, base: Runs, key: str) -> dict[str, Any] | None:
-    """Return the mean difference over seeds; None where an arm has lost some."""
+def _paired(runs: Runs, base: Runs) -> JsonObject:
+    """Return each measure's mean difference over seeds; None where an arm has lost some."""
     if len(runs) != len(base):
-        return None
-    pairs = zip(runs, base, strict=True)
-    return _mean([{key: run[key] - other[key]} for run, other in pairs], key)
+        return dict.fromkeys(MEASURES)
+    pairs = list(zip(runs, base, strict=True))
+    return {
+        key: _mean([{key: run[key] - other[key]} for run, other in pairs], key) for key in MEASURES
+    }
 
 
-def report(numbers: dict[str, Any]) -> list[Table]:
-    """Return every measure by arm, a table per step, with the difference from the first arm, by
-    seed. An arm that diverged has no column."""
+def report(numbers: JsonObject) -> list[Table]:
+    """Return every measure by arm, a table per step; an arm that diverged has no column."""
     columns = {label: f"measures.{key}" for key, label in SHOWN.items()}
     columns["hidden units, minus the first arm's"] = "against_first.output_units"
     tables = []
@@ -140,7 +144,7 @@ def report(numbers: dict[str, Any]) -> list[Table]:
     return tables
 
 
-def plot(numbers: dict[str, Any]) -> Figure:
+def plot(numbers: JsonObject) -> Figure:
     """Draw off-diagonal masses, the spread of eigenvalues and the angle by arm and step."""
     arms, steps = numbers["arms"], _steps(numbers)
     names, places = [arm["arm"] for arm in arms], range(len(arms))
@@ -164,5 +168,5 @@ def plot(numbers: dict[str, Any]) -> Figure:
     return figure
 
 
-def _steps(numbers: dict[str, Any]) -> list[int]:
+def _steps(numbers: JsonObject) -> list[int]:
     return sorted({measured["step"] for arm in numbers["arms"] for measured in arm["steps"]})

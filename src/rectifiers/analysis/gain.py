@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -22,33 +21,40 @@ from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.schema import checked
+from rectifiers.runtime.schema import JsonObject, checked
 from rectifiers.theory.stability import stability
 from rectifiers.training.functions import import_function
 
 Factory = Callable[[int], nn.Module]
 UNITS, IMAGES = 256, 64  # of a chain that is measured, and its Gaussian inputs
+COLUMNS = {
+    "activation": "activation",
+    "1/E[f²]": "forward_gain2",
+    "1/E[f'²]": "backward_gain2",
+    "χ": "chi",
+    "map slope": "map_slope",
+    "fixed point": "fixed_point",
+    "E[y²] predicted": "predicted_drift",
+    "std over draws": "predicted_spread",
+    "E[y²]": "forward",
+    "E[Δy²] predicted": "predicted_backward",
+    "E[Δy²]": "backward",
+}
 STABILITY = {"attracts": "#3a7d44", "neutral": output.THEORY, "repels": output.MAPS}
 
 
 def analyse(
     config: RunConfig, *, seeds: int, depth: int, beside: Sequence[str] | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return `gains` of the activation of `config`, and of those in conf/activation that `beside`
-    names, or of all.
-
-    Raises:
-        InputError: where `beside` names one that is not there.
-    """
+    names, or of all."""
     import_function("activation", config.activation)  # this one has to work; the others may fail
     chosen = config.activation.as_dict()
     paths = sorted((CONF / "activation").glob("*.yaml"))
-    if unknown := sorted({*(beside or ())} - {path.stem for path in paths}):
-        raise InputError(
-            f"beside has {', '.join(unknown)}; give names from: "
-            f"{', '.join(path.stem for path in paths)}"
-        )
     settings = {path.stem: _settings(path) for path in paths}
+    if unknown := sorted({*(beside or ())} - settings.keys()):
+        known = ", ".join(settings)
+        raise InputError(f"beside has {', '.join(unknown)}; give names from: {known}")
     if beside is not None:
         settings = {name: s for name, s in settings.items() if name in beside or s == chosen}
     if chosen not in settings.values():
@@ -57,7 +63,7 @@ def analyse(
     return gains(factories, seeds=seeds, depth=depth)
 
 
-def _settings(path: Path) -> Any:
+def _settings(path: Path) -> object:
     """Return what a file of conf/activation holds; None where it cannot be read."""
     try:
         return yaml.safe_load(path.read_text())
@@ -65,19 +71,17 @@ def _settings(path: Path) -> Any:
         return None
 
 
-def _activation(settings: Any, depth: int, units: int) -> nn.Module:
+def _activation(settings: object, depth: int, units: int) -> nn.Module:
     """Return the activation of a file's settings, which may be unfinished."""
     if not isinstance(settings, dict):
-        raise InputError(
-            "its file holds no settings; write `_target_: <the dotted name of a function>`"
-        )
+        raise InputError("its file is empty; write `_target_: <the dotted name of a function>`")
     target = checked(Target, settings, "activation.").at_depth(depth - 1)
     return import_function("activation", target)(units)
 
 
 def gains(
     activations: Mapping[str, Factory], *, seeds: int, depth: int, units: int = UNITS
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return a row for each of `activations`: its gains, the stability of the fixed point, and a
     deep net's fate.
 
@@ -101,7 +105,7 @@ def gains(
     return {"rows": rows, "failed": failed}
 
 
-def _row(factory: Factory, seeds: int, depth: int, units: int) -> dict[str, Any]:
+def _row(factory: Factory, seeds: int, depth: int, units: int) -> JsonObject:
     activation = factory(units)
     unit, fate = moments(activation), stability(activation, depth, units=units)
     forward: list[float | None] = []
@@ -125,7 +129,7 @@ def _row(factory: Factory, seeds: int, depth: int, units: int) -> dict[str, Any]
     }
 
 
-def _summary(values: list[float | None]) -> dict[str, Any] | None:
+def _summary(values: list[float | None]) -> JsonObject | None:
     """Return mean and interval over draws; None where a draw has no logarithm."""
     draws = [value for value in values if value is not None]
     if not draws or len(draws) < len(values):
@@ -165,21 +169,8 @@ def _log10(value: float) -> float | None:
     return math.log10(value) if 0 < value < math.inf else None
 
 
-def report(numbers: dict[str, Any]) -> list[Table | str]:
+def report(numbers: JsonObject) -> list[Table | str]:
     """Return a line per activation, and those that repel or cannot be used."""
-    columns = {
-        "activation": "activation",
-        "1/E[f²]": "forward_gain2",
-        "1/E[f'²]": "backward_gain2",
-        "χ": "chi",
-        "map slope": "map_slope",
-        "fixed point": "fixed_point",
-        "E[y²] predicted": "predicted_drift",
-        "std over draws": "predicted_spread",
-        "E[y²]": "forward",
-        "E[Δy²] predicted": "predicted_backward",
-        "E[Δy²]": "backward",
-    }
     title = (
         f"gains; and log10 of what {numbers['request']['depth']} layers with 1/E[f²] make of a "
         "signal, mean ± half of the 95 % interval over draws"
@@ -191,10 +182,10 @@ def report(numbers: dict[str, Any]) -> list[Table | str]:
             f"the fixed point repels, so deep plain networks leave it: {', '.join(repelling)}; "
             "use few layers, normalisation, or a rectifier"
         )
-    return [output.table(title, rows, columns), *lines]
+    return [output.table(title, rows, COLUMNS), *lines]
 
 
-def plot(numbers: dict[str, Any]) -> Figure:
+def plot(numbers: JsonObject) -> Figure:
     """Draw the slope of each activation's variance map, and what is left of signals after many
     layers."""
     rows = [row for row in numbers["rows"] if row["forward_gain2"] is not None]
@@ -214,7 +205,7 @@ def plot(numbers: dict[str, Any]) -> Figure:
         ("backward", "predicted_backward", "log10 E[Δy²] at the first, last = 1"),
     )
     spreads = [2 * (row["predicted_spread"] or 0) for row in rows]
-    style: dict[str, Any] = {"fmt": "|", "ms": 10, "color": output.THEORY, "capsize": 3}
+    style: JsonObject = {"fmt": "|", "ms": 10, "color": output.THEORY, "capsize": 3}
     for axes, (moment, predicted, label) in zip(signals, parts, strict=True):
         for place, row in zip(places, rows, strict=True):
             values = row[moment]["values"] if row[moment] else []
