@@ -1,9 +1,8 @@
 """A run's record as tables on the terminal."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -28,16 +27,15 @@ def print_record(record: Record, console: Console) -> None:
     groups = [name for name in ("model", "activation", "init", "data") if name in record.choices]
     title = " ".join(f"{name}={record.choices[name]}" for name in groups)
     head = Text(f"run {record.run}  {title}  seed={record.seed}", style="bold")
-    parts: list[Any] = [head, origin]
+    console.print(head, origin, sep="\n")
     if record.diverged:
         where = f"diverged at step {record.diverged.step}, first seen at {record.diverged.layer}"
-        parts.append(Text(where, style="red"))
+        console.print(Text(where, style="red"))
     if record.protocols:
-        parts.append(errors_table(record.protocols))
-    parts.append(Text(effort(record)))
+        console.print(errors_table(record.protocols))
+    console.print(Text(effort(record)))
     if record.slopes:
-        parts.append(slopes_table(record.slopes))
-    console.print(Group(*parts), highlight=False)
+        console.print(slopes_table(record.slopes))
 
 
 def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:

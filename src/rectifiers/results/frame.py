@@ -6,7 +6,7 @@ of the paper. `scripts/report.py tables` makes it."""
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -15,6 +15,7 @@ from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import SplitSizes
 from rectifiers.runtime.files import CONF
+from rectifiers.runtime.schema import JsonObject
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,13 +46,13 @@ COLUMNS = (
 
 
 @functools.cache
-def known() -> dict[str, Any]:
+def known() -> JsonObject:
     """Return `experiments.yaml`: experiments' `arm` and `whole`, protocols' settings by data, and
     the sizes of Table 3's networks."""
     return yaml.safe_load(EXPERIMENTS.read_text())
 
 
-def described(science: dict[str, Any]) -> dict[str, str]:
+def described(science: JsonObject) -> dict[str, str]:
     """Return the two hashes of a run's science: what is compared (`arm`), and that at the size it
     was run (`whole`)."""
     return {"arm": run_id(without(science, SIZE)), "whole": run_id(without(science, BY_RUN))}

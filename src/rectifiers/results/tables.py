@@ -2,10 +2,11 @@
 same records."""
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -16,18 +17,18 @@ from rectifiers.results.frame import (
     exclusion_reason,
     frame,
     known,
-    setting,
 )
 from rectifiers.results.listing import read
 from rectifiers.results.statistics import mcnemar, mean_of
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import Errors, ProtocolResult
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import JsonObject
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Row = dict[str, Any]
+Row = JsonObject
 Groups = Mapping[str, "DataFrame"]  # the rows of `frame` by setting
 TABLE_1 = {
     "channel-shared": ("table2/prelu_shared", "table1/prelu_shared"),
@@ -54,27 +55,22 @@ as the paper's were, stand in columns of their own: those images decided when th
 
 
 def load(folder: Path) -> list[Record]:
-    """Read the records of a folder that belong into tables, in the order of their names.
-
-    Raises:
-        InputError: where two records are of one experiment, setting and seed.
-    """
+    """Read the records of a folder that belong into tables, in the order of their names, one of
+    each experiment, setting and seed."""
     loaded = [run.record for run in read(sorted(folder.glob("*.json")))]
     records = [record for record in loaded if exclusion_reason(record) is None]
-    runs: dict[tuple[Any, ...], str] = {}
-    for record in records:
-        key = (record.choices["experiment"], setting(record), record.seed)
-        if key in runs:
+    runs = frame(records).drop_duplicates("run")
+    for key, same in runs.groupby(["experiment", "setting", "seed"]).run:
+        if len(same) > 1:
             raise InputError(
                 f"{folder} has two records of {key[0]} on {key[1]} with seed {key[2]}, "
-                f"{runs[key]} and {record.run}; remove one"
+                f"{' and '.join(same)}; remove one"
             )
-        runs[key] = record.run
     return records
 
 
 @functools.cache
-def published() -> dict[str, Any]:
+def published() -> JsonObject:
     """Return `paper.yaml`, the numbers that the paper prints, each with its place and the texts it
     was read in; entries of confidence `recalled` are never targets."""
     return yaml.safe_load(Path(__file__).with_name("paper.yaml").read_text())
@@ -89,7 +85,7 @@ def table_1_slopes(shared: bool) -> dict[str, float]:
 
 
 @functools.cache
-def layout() -> list[dict[str, Any]]:
+def layout() -> list[JsonObject]:
     """Return `tables.yaml`: the tables with their rows."""
     return yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
 
@@ -164,10 +160,7 @@ def paper_value(row: Row, which: str) -> float | None:
     recalled."""
     path = f"{row['paper']}{'' if row['paper'].endswith('_') else '.'}{which}"
     *parents, leaf = path.split(".")
-    node: Any = published()
-    for key in parents:
-        node = node[key]
-    entry = node.get(leaf)
+    entry = functools.reduce(operator.getitem, parents, published()).get(leaf)
     return None if entry is None or entry["confidence"] == "recalled" else entry["value"]
 
 
