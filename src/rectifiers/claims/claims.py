@@ -140,12 +140,12 @@ class Measured(Section):
 
     @model_validator(mode="after")
     def _check_measure(self) -> "Measured":
-        if self.measure not in MEASURES:
-            raise ValueError(f"measure={self.measure} is none of: {', '.join(MEASURES)}")
         try:
             inspect.signature(MEASURES[self.measure]).bind({}, **self.settings)
-        except TypeError as error:
-            raise ValueError(f"measure={self.measure} with {self.settings}: {error}") from error
+        except (KeyError, TypeError) as error:
+            known = ", ".join(MEASURES)
+            message = f"measure={self.measure} with {self.settings} is not one of {known} ({error})"
+            raise ValueError(message) from error
         return self
 
     def value(self, record: TrainingRecord) -> float | None:

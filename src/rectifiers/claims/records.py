@@ -193,12 +193,7 @@ def check_criteria(
 
     read: (commit, path of a file in the checkout) -> its text; None where either is not there.
     versions: a path -> the commits that changed it. Returned are commits that are not known here,
-    as in a clone without its history, of which nothing can be said.
-
-    Raises:
-        InputError: for the first claim of which a run is older than its criterion, or answered
-        another one before.
-    """
+    as in a clone without its history, of which nothing can be said."""
     unknown: set[str] = set()
     read = functools.cache(read)
     for claim, runs in answered:
