@@ -22,7 +22,7 @@ PACKAGES = {
     "claims": {"jinja2", "matplotlib", "pandas"},
     "tracking": {"pytorch_lightning", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
-    "analysis": {"matplotlib", "rich", "torchvision"},
+    "analysis": {"matplotlib", "pandas", "rich", "torchvision"},
     "cli": {"hydra", "omegaconf", "rich"},
     "benchmark": {"matplotlib", "pandas"},
 }

@@ -3,8 +3,11 @@ trainings."""
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 
+import numpy as np
 from matplotlib.figure import Figure
+from pandas import DataFrame, Series
 from rich.table import Table
 from torch import Tensor
 
@@ -34,7 +37,6 @@ SHOWN = {  # of the measures
     "effective_rank": "effective rank / weights",
     "natural_angle": "gradient to natural gradient, degrees",
 }
-Runs = list[dict[str, float]]  # the measures of every seed's network
 
 
 def arms(slopes: Sequence[float]) -> dict[str, JsonObject]:
@@ -57,42 +59,33 @@ def ideal(slope: float) -> float:
 def analyse(
     config: RunConfig, *, slopes: Sequence[float], seeds: int, snapshots: int
 ) -> JsonObject:
-    """Return for every arm and step each measure's mean over seeds with its interval, and its
-    difference from the first arm, paired by seed; and the eigenvalues of one seed.
-
-    Raises:
-        InputError: where the network has not two layers, or is too large.
-    """
+    """Return for every arm and step each measure's mean over seeds with its interval, and the
+    eigenvalues of one seed."""
     first = AnalysisSetup(config)
     check_two_layers(first.network(config.seed)[0])
     steps, activations = log_spaced(first.steps, snapshots), arms(slopes)
-    base: dict[int, Runs] = {}
-    rows: list[JsonObject] = []
+    rows = []
     with progress_bar("measuring", len(activations) * seeds, "networks") as advance:
-        for name, activation in activations.items():
-            measured: dict[int, Runs] = {}
-            spectra: dict[int, list[float]] = {}
-            for seed in range(config.seed, config.seed + seeds):
-                arm = config.replaced({"seed": seed, "activation": activation})
-                for step, network, x, labels in _networks(arm, steps):
-                    measures, eigenvalues = measure(network, x, labels)
-                    measured.setdefault(step, []).append(measures)
-                    spectra.setdefault(step, eigenvalues.tolist())
-                advance(1)
-            of_steps = [
-                {
-                    "step": step,
-                    "measures": {key: _mean(runs, key) for key in MEASURES},
-                    "against_first": _paired(runs, base.get(step, [])) if base else None,
-                    "eigenvalues": spectra[step],
-                }
-                for step, runs in sorted(measured.items())
-            ]
-            base = base or measured
-            rows.append(
-                {"arm": name, "ideal": ideal(activation.get("slope", LEARNED)), "steps": of_steps}
-            )
-    return {"weights": len(rows[0]["steps"][0]["eigenvalues"]), "arms": rows}
+        for (name, activation), seed in product(activations.items(), range(seeds)):
+            arm = config.replaced({"seed": config.seed + seed, "activation": activation})
+            for step, network, x, labels in _networks(arm, steps):
+                measures, eigenvalues = measure(network, x, labels)
+                row = {"arm": name, "step": step, "eigenvalues": eigenvalues.tolist()}
+                rows.append(row | measures)
+            advance(1)
+    found = []
+    for name, of_arm in DataFrame(rows).groupby("arm", sort=False):
+        of_steps = [
+            {
+                "step": step,
+                "measures": {key: _mean(runs[key]) for key in MEASURES},
+                "eigenvalues": runs.eigenvalues.iloc[0],
+            }
+            for step, runs in of_arm.groupby("step")
+        ]
+        slope = activations[name].get("slope", LEARNED)
+        found.append({"arm": name, "ideal": ideal(slope), "steps": of_steps})
+    return {"weights": len(found[0]["steps"][0]["eigenvalues"]), "arms": found}
 
 
 def _networks(
@@ -113,25 +106,14 @@ def _networks(
         yield step, network, x, labels
 
 
-def _mean(runs: Runs, key: str) -> JsonObject | None:
-    values = [run[key] for run in runs if math.isfinite(run[key])]
-    return mean_and_interval(values) if values else None
-
-
-def _paired(runs: Runs, base: Runs) -> JsonObject:
-    """Return each measure's mean difference over seeds; None where an arm has lost some."""
-    if len(runs) != len(base):
-        return dict.fromkeys(MEASURES)
-    pairs = list(zip(runs, base, strict=True))
-    return {
-        key: _mean([{key: run[key] - other[key]} for run, other in pairs], key) for key in MEASURES
-    }
+def _mean(values: Series) -> JsonObject | None:
+    finite = values[np.isfinite(values)]
+    return mean_and_interval(finite.tolist()) if len(finite) else None
 
 
 def report(numbers: JsonObject) -> list[Table]:
     """Return every measure by arm, a table per step; an arm that diverged has no column."""
     columns = {label: f"measures.{key}" for key, label in SHOWN.items()}
-    columns["hidden units, minus the first arm's"] = "against_first.output_units"
     tables = []
     for step in _steps(numbers):
         rows = [{"": label} for label in (*columns, "hidden units, were they independent")]

@@ -82,17 +82,13 @@ def _activation(settings: object, depth: int, units: int) -> nn.Module:
 def gains(
     activations: Mapping[str, Factory], *, seeds: int, depth: int, units: int = UNITS
 ) -> JsonObject:
-    """Return a row for each of `activations`: its gains, the stability of the fixed point, and a
-    deep net's fate.
+    """Return a row for each of `activations`: its gains, its `Stability`, and a deep net's fate.
 
-    forward_gain2 = 1 / E[f^2] and backward_gain2 = 1 / E[f'^2] stand on Var[w] of Eq. 10 and 14.
-    chi = E[f'^2] / E[f^2] (times Maxout's pieces, as every unit is reached by that many responses)
-    multiplies the gradients per layer where the responses are kept; the first layer's are those of
-    all pieces, of which one has a gradient. map_slope multiplies a relative error of the variance
-    per layer. After `depth` layers of `units` units with the forward gain: log10 E[y^2] and log10
-    of what is left of E[dy^2] at the first layer, predicted and measured over `seeds` draws. A
-    moment that is 0 or infinite leaves no gain: None. An activation that raises an error is in
-    `failed`, with its message."""
+    forward_gain2 = 1 / E[f^2] and backward_gain2 = 1 / E[f'^2] stand on Var[w] of Eq. 10 and 14,
+    and are None where a moment is 0 or infinite. After `depth` layers of `units` units with the
+    forward gain: log10 E[y^2] and log10 of what is left of E[dy^2] at the first layer, predicted
+    and measured over `seeds` draws. `failed` has the message of an activation that raises an
+    error."""
     rows, failed = [], {}
     with progress_bar("measuring", seeds * len(activations), "networks") as advance:
         for name, factory in activations.items():
@@ -108,12 +104,8 @@ def gains(
 def _row(factory: Factory, seeds: int, depth: int, units: int) -> JsonObject:
     activation = factory(units)
     unit, fate = moments(activation), stability(activation, depth, units=units)
-    forward: list[float | None] = []
-    backward: list[float | None] = []
-    for seed in range(seeds if fate.gain else 0):
-        signal, gradient = chain(factory, fate.gain or 1.0, depth=depth, units=units, seed=seed)
-        forward.append(signal)
-        backward.append(gradient)
+    draws = range(seeds if fate.gain else 0)
+    ends = [chain(factory, fate.gain or 1.0, depth=depth, units=units, seed=s) for s in draws]
     return {
         "forward_gain2": fate.gain and 1 / unit.second,
         "backward_gain2": fate.gain and 1 / unit.derivative_second,
@@ -124,8 +116,8 @@ def _row(factory: Factory, seeds: int, depth: int, units: int) -> JsonObject:
         "predicted_spread": fate.width and fate.width.spread / math.log(10),
         "predicted_backward": fate.chi
         and (depth - 1) * math.log10(fate.chi) - math.log10(pieces(activation)),
-        "forward": _summary(forward),
-        "backward": _summary(backward),
+        "forward": _summary([forward for forward, _ in ends]),
+        "backward": _summary([backward for _, backward in ends]),
     }
 
 
@@ -141,10 +133,10 @@ def chain(
     factory: Factory, gain: float, *, depth: int, units: int, seed: int
 ) -> tuple[float | None, float | None]:
     """Return log10 of E[y_L^2] and of E[dy_1^2] / E[dy_L^2] in a chain of `depth` layers without
-    biases, in double.
+    biases, in double; None for what became 0 or more than a double holds.
 
-    The inputs, N(0, 1), and the last gradients are drawn by `seed` too; the first layer has Var[w]
-    = 1/n, so that E[y_1^2] = 1. None for what became 0 or more than a double holds."""
+    Inputs and last gradients are N(0, 1); the first layer has Var[w] = 1/n, so that E[y_1^2] =
+    1."""
     stream = generator("chain", seed)
     x = torch.randn(IMAGES, units, dtype=torch.float64, generator=stream)
     responses = []

@@ -55,8 +55,8 @@ class LayerSignal:
 
     second: E[y^2] of its responses. gradient_second: E[dy^2]. input_second: E[x^2] of its input.
     activated_second: E[f(y)^2], None for the last layer. border: the mean power in the windows of
-    its responses over that of x. Zero padding takes from it; the next unpadded layer, whose windows
-    are more often in the middle of a map with poor edges, gives some back."""
+    its responses over that of x: zero padding takes, and windows amid a map with poor edges give
+    back."""
 
     second: float
     gradient_second: float
@@ -116,14 +116,13 @@ def _border(row: Row, x: Tensor) -> float:
 def effects(
     sites: Sequence[Site], stds: Sequence[float], signals: Sequence[LayerSignal]
 ) -> list[dict[str, float]]:
-    """Return where ln E[y^2] of every layer but the first comes from, as seen from the layer
-    before.
+    """Return the five terms by which ln E[y^2] of every layer but the first differs from that of
+    the layer before.
 
-    Five terms add up to the difference. weights: ln(n Var[w]), the initialiser's. activation:
-    ln(E[f(y)^2] / E[y^2]), on average what its moments say. pooling: what the maximum over windows
-    adds. border: what zero padding takes (`LayerSignal.border`). draw: what this draw of finitely
-    many weights does beside its variance (and what biases add). NaN where nothing arrived, which
-    has no logarithm."""
+    weights: ln(n Var[w]), the initialiser's. activation: ln(E[f(y)^2] / E[y^2]), on average what
+    its moments say. pooling: what the maximum over windows adds. border: what zero padding takes.
+    draw: what finitely many weights do beside their variance, and biases. NaN where nothing
+    arrived."""
 
     def ratio(one: float, other: float) -> float:
         return math.log(one / other) if one > 0 and other > 0 else math.nan
@@ -144,10 +143,8 @@ def effects(
 
 
 def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
-    """Return every layer's moments, measured and predicted, and what they come to.
-
-    Moments are log10, means over networks with 95 % intervals; None where one of them was zero,
-    which has no logarithm, or more than a double holds."""
+    """Return every layer's moments, measured and predicted, and what they come to: log10, means
+    over networks with 95 % intervals; None where one was zero, or more than a double holds."""
     setup = AnalysisSetup(config)
     measured, causes, powers = [], [], []
     with progress_bar("measuring", seeds, "networks") as advance:
@@ -201,10 +198,8 @@ def _network_inputs(setup: AnalysisSetup, kind: str, seed: int) -> Tensor:
 
 
 def _score_gradient(count: int, classes: int, seed: int) -> Tensor:
-    """Return N(0, 1) as the gradient of the scores, float64 [count, classes].
-
-    The gradient of a loss would depend on the weights, and vanish where large scores saturate the
-    softmax. Eq. 13 is about neither, and says the same for gradients of any size."""
+    """Return N(0, 1) as the gradient of the scores, float64 [count, classes]: that of a loss would
+    depend on the weights, and vanish where large scores saturate the softmax."""
     return torch.randn(count, classes, dtype=torch.float64, generator=generator("gradient", seed))
 
 
@@ -223,8 +218,8 @@ def _width(effect: WidthEffect | None) -> dict[str, float | None]:
 
 
 def _theory(step: Step) -> dict[str, float | None]:
-    keys = ("response", "response_on_maps", "gradient", "gradient_on_maps")
-    return {key: _to_log10(getattr(step, key)) for key in keys} | _width(step.width)
+    moments = {key: _to_log10(value) for key, value in vars(step).items() if key != "width"}
+    return moments | _width(step.width)
 
 
 def _change(
@@ -245,8 +240,7 @@ def _change(
 
 
 def report(numbers: JsonObject) -> list[Table]:
-    """Return every layer's second moments beside the theory's, and what changes from end to
-    end."""
+    """Return every layer's second moments beside the theory's, and their change from end to end."""
     layers, total = numbers["layers"], numbers["total"]
     effects = {
         key: sum((layer["effects"][key] or 0.0 for layer in layers[1:]), 0.0)
@@ -265,8 +259,7 @@ def report(numbers: JsonObject) -> list[Table]:
 
 
 def plot(numbers: JsonObject) -> Figure:
-    """Draw E[y²] and E[Δy²] of every layer: measured, Eq. 9 and 13, and the same on maps with
-    borders."""
+    """Draw E[y²] and E[Δy²] of every layer: measured, Eq. 9 and 13, and on maps with borders."""
     layers, request = numbers["layers"], numbers["request"]
     names, places = [layer["layer"] for layer in layers], range(len(layers))
     inputs = "Gaussian input" if request["inputs"] == "gaussian" else f"images of {request['data']}"

@@ -97,8 +97,7 @@ class Criterion:
         return EQUIVALENCE_LEVEL if self.supported.side == "within" else LEVEL
 
     def chance(self) -> float:
-        """Return the largest probability that a claim which does not hold, if only just, is found
-        supported."""
+        """Return the largest probability that a claim which does not hold is found supported."""
         return (1 - self.level_of_support()) / 2
 
     def bounds(self) -> tuple[float, ...]:
@@ -185,8 +184,7 @@ class Comparison(Measured):
         return finite if len(finite) == len(values) else None
 
     def effect(self, measured: Sequence[float]) -> float | None:
-        """Return one seed's effect; None for a ratio that has no logarithm, by which ratios are
-        averaged."""
+        """Return one seed's effect; None for a ratio that has no logarithm."""
         if len(measured) == 1:
             return measured[0]
         value, other = measured

@@ -46,10 +46,8 @@ class Verdict(StrEnum):
 
 
 def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
-    """Return the exact interval of the median between two order statistics, that of the sign test.
-
-    It holds for any distribution, and for values of which only a bound is known (a loss that was
-    not reached)."""
+    """Return the exact interval of the median between two order statistics, for any distribution
+    and for values of which only a bound is known (a loss that was not reached)."""
     from scipy.stats import quantile_test
 
     low, high = quantile_test(list(values), p=0.5).confidence_interval(level)
@@ -130,9 +128,8 @@ def decide(criterion: Criterion, interval: Interval) -> Verdict:
 
 
 def _interval_at(values: Sequence[float], statistic: str, n: int) -> Interval:
-    """Return the intervals of n seeds with the mean and standard deviation of `values`.
-
-    A share is kept, too; the median's n seeds are the quantiles of `values`."""
+    """Return the intervals of n seeds with the mean and standard deviation of `values`, with its
+    share, or for the median with its quantiles."""
     if statistic == "mean":
         return functools.partial(student_interval, n, fmean(values), stdev(values))
     if statistic == "share":

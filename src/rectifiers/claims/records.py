@@ -2,9 +2,8 @@
 than they are.
 
 `results/claims/<claim>.jsonl.xz` holds one record per line, sorted by run id: those that were run
-as `claim=<claim>`. An arm that several claims share is in one file only. A file is
-written when its claim's runs are collected and not again when another claim changes, because git
-keeps every version of a compressed file in full."""
+as `claim=<claim>`, and not again those that another claim shares. A file is written when its
+claim's runs are collected alone, because git keeps every version of a compressed file in full."""
 
 import csv
 import functools
@@ -95,8 +94,7 @@ def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
 
 
 def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
-    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and
-    seed."""
+    """Return the runs that choose the claim's learning rates, by `Claim.searched` and seed."""
     hashes = arm_hashes().get(claim.name, {})
     by_hash = _by_arm(records, claim.search.seeds if claim.search else ())
     return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
@@ -239,11 +237,8 @@ def _criterion_of(claim: Claim, commit: str, read: Read) -> list[JsonObject] | N
 
 @functools.cache
 def criterion(text: str) -> list[JsonObject]:
-    """Return what decides a claim, of its file: its seeds, measures, arms and bounds, whatever the
-    words around them.
-
-    The seeds are a part of it, because whoever asks for more after a look stops when the result
-    suits him."""
+    """Return what decides a claim, of its file: seeds, measures, arms and bounds. Seeds are a part:
+    who asks for more after a look stops when the result suits him."""
     claim = (yaml.safe_load(text) or {}).get("claim") or {}
     seeds = {field: claim.get(field, default) for field, default in SEED_FIELDS.items()}
     tests = claim.get("tests", [])

@@ -16,8 +16,8 @@ BAR = 36  # characters; a line has 80
 
 
 def print_record(record: Record, console: Console) -> None:
-    """Print the result of a run: code, machine, errors, size, effort, and slopes beside the
-    paper's; of an ensemble its runs and errors."""
+    """Print a run's code, machine, errors, size, effort, and slopes beside the paper's; of an
+    ensemble its runs and errors."""
     origin = Text(f"code {code_of(record)} on {machine_of(record)}")
     if isinstance(record, EnsembleRecord):
         runs = ", ".join(member.run for member in record.members)
@@ -93,8 +93,8 @@ def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
 
 
 def bar(slope: float, paper: float | None, low: float, high: float) -> str:
-    """Return a bar of ASCII from `low` to `slope`, and a mark at the paper's value; BAR characters
-    reach to `high`."""
+    """Return a bar from `low` to `slope`, with a mark at the paper's; BAR characters reach
+    `high`."""
     per_character = (high - low) / BAR or 1.0
     drawn = list(("=" * round((slope - low) / per_character)).ljust(BAR + 1))
     if paper is not None:

@@ -53,8 +53,7 @@ def known() -> JsonObject:
 
 
 def described(science: JsonObject) -> dict[str, str]:
-    """Return the two hashes of a run's science: what is compared (`arm`), and that at the size it
-    was run (`whole`)."""
+    """Return two hashes of a run: what is compared (`arm`), and that at its size (`whole`)."""
     return {"arm": run_id(without(science, SIZE)), "whole": run_id(without(science, BY_RUN))}
 
 
@@ -114,11 +113,10 @@ def setting(record: Record) -> str:
 
 
 def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":
-    """Return the records as a data frame: a row per run and protocol, with errors in percent and
-    the 95 % interval of the top-1 error over test images (Wilson).
-
-    A run without a protocol has one row, and NaN in it. only: a protocol, so that each run has one
-    row. images: the digest of a run's data. record, result: what a row was made from."""
+    """Return the records as a data frame: a row per run and protocol (`only` one, if given; a run
+    without has one row with NaN), with errors in percent and the 95 % interval of the top-1 error
+    over test images (Wilson). images: the digest of a run's data. record, result: what a row is
+    of."""
     import pandas as pd  # here and not above: it takes a second
 
     rows = []
@@ -150,14 +148,12 @@ def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":
 
 
 def code_of(record: Record) -> str:
-    """Return the fingerprint of the source that trained, 12 hex digits; of several, in the order of
-    their epochs."""
+    """Return the fingerprint of the source that trained, or of several in their order."""
     return "+".join(record.codes)
 
 
 def machine_of(record: Record) -> str:
-    """Return the processor with its instructions, where known, or the GPU, with the threads of
-    torch."""
+    """Return the processor with its instructions, or the GPU, and the threads of torch."""
     machine = record.provenance.machine
     processor = f"{machine.cpu} ({machine.instructions})" if machine.instructions else machine.cpu
     device = processor if machine.device == "cpu" else machine.device

@@ -54,10 +54,8 @@ def read(paths: Iterable[Path]) -> list[Run]:
 
 
 def gather(*folders: Path) -> list[Run]:
-    """Return the runs of folders that hold `*.json` or `*/record.json`, sorted by their choices.
-
-    An own run stands before a committed record of its name; an equal committed record is left
-    out."""
+    """Return the runs of folders that hold `*.json` or `*/record.json`, sorted by their choices; a
+    committed record stands after the own run of its name, unless they are equal."""
     runs = []
     for folder in folders:
         runs += read(sorted([*folder.glob("*.json"), *folder.glob("*/record.json")]))
@@ -147,8 +145,7 @@ def _fits(value: object, text: str) -> bool:
 
 
 def usual_protocol(runs: Sequence[Run]) -> str | None:
-    """Return the protocol to show where none is asked for: the paper's ten views, or what most runs
-    were tested by."""
+    """Return the protocol to show by default: the paper's ten views, or that of most runs."""
     counts = Counter(sorted(name for run in runs for name in run.record.protocols))
     return max(counts, key=lambda name: (name == USUAL_PROTOCOL, counts[name]), default=None)
 
@@ -215,12 +212,10 @@ def differences(one: JsonObject, other: JsonObject) -> dict[str, tuple[object, o
 
 
 def compare(one: Record, other: Record) -> JsonObject:
-    """Return all that differs between two runs, as plain data.
-
-    `results` holds, for each protocol that both were tested by: the two errors in percent with
-    their intervals (Wilson, 95 %), the difference (other minus one, in points; None where only one
-    is of `data.protocol=paper`), and McNemar's test where both have the same images.
-    """
+    """Return all that differs between two runs, as plain data. `results` has of each protocol that
+    both were tested by the errors in percent with their intervals (Wilson, 95 %), the difference in
+    points (None where only one is of `data.protocol=paper`), and McNemar's test where both have the
+    same images."""
     pair = (one, other)
     training = []
     for record in pair:

@@ -71,14 +71,13 @@ def load(folder: Path) -> list[Record]:
 
 @functools.cache
 def published() -> JsonObject:
-    """Return `paper.yaml`, the numbers that the paper prints, each with its place and the texts it
-    was read in; entries of confidence `recalled` are never targets."""
+    """Return `paper.yaml`, the paper's numbers, each with its place and the texts it was read in;
+    entries of confidence `recalled` are never targets."""
     return yaml.safe_load(Path(__file__).with_name("paper.yaml").read_text())
 
 
 def table_1_slopes(shared: bool) -> dict[str, float]:
-    """Return Table 1's learned slopes by layer, as printed: channel-shared, or the mean over
-    channels."""
+    """Return Table 1's slopes by layer, as printed: channel-shared, or means over channels."""
     column = "slope_channel_shared" if shared else "slope_channel_wise_mean"
     layers = published()["table_1_small_model"]["layers"]
     return {layer["name"]: layer[column]["value"] for layer in layers if column in layer}
@@ -156,8 +155,7 @@ def result_of(row: Row, record: Record) -> Errors | None:
 
 
 def paper_value(row: Row, which: str) -> float | None:
-    """Return the paper's number (`which` of top1, top5), or None where it prints none or it is only
-    recalled."""
+    """Return the paper's number (`which` of top1, top5), or None where it prints none."""
     path = f"{row['paper']}{'' if row['paper'].endswith('_') else '.'}{which}"
     *parents, leaf = path.split(".")
     entry = functools.reduce(operator.getitem, parents, published()).get(leaf)
@@ -165,8 +163,8 @@ def paper_value(row: Row, which: str) -> float | None:
 
 
 def _heads(settings: Sequence[str]) -> tuple[list[str], str]:
-    """Return the columns of our settings, and the line that says what these are: the data alone is
-    the column's name where it tells them apart."""
+    """Return our settings' columns, named by the data where that tells them apart, and the line
+    that says what they are."""
     ours = [name for name in settings if name != PAPERS_SETTING]
     data = [name.partition(" (")[0] for name in ours]
     names = [n if data.count(n) == 1 else f"{n} {i}" for i, n in enumerate(data, start=1)]
@@ -318,8 +316,7 @@ def networks() -> Table:
 
 
 def curves(groups: Groups) -> list[Table]:
-    """Figures 2 and 3: the error of the centre view after each epoch; the paper plots it and prints
-    no numbers."""
+    """Figures 2 and 3: the error of the centre view after each epoch; the paper only plots it."""
     tables = []
     head = ("epoch", *(f"{arm}, top-1 error" for arm in FIGURE_ARMS))
     for title, epochs in FIGURES.items():

@@ -87,7 +87,7 @@ def correlation_map(
     >>> f"{correlation_map(nn.ReLU(), 0.0, 1.0, weight_variance=2.0):.6f}"
     '0.318310'
     """
-    _check_correlation(c)
+    _check(c)
     after = variance_map(
         activation, q, weight_variance=weight_variance, bias_variance=bias_variance
     )
@@ -104,8 +104,7 @@ def correlation_slope(
 ) -> float:
     """Return weight_variance E[f'(u) f'(v)], the slope of the correlation map at c and a fixed
     point q."""
-    _check(q=q, weight_variance=weight_variance)
-    _check_correlation(c)
+    _check(c, q=q, weight_variance=weight_variance)
     return weight_variance * _products(activation, q).derivative_mean(c)
 
 
@@ -207,15 +206,14 @@ def _scale(slope: float) -> float:
     return -1 / math.log(abs(slope)) if abs(slope) < 1 - 1e-9 else math.inf
 
 
-def _check(**variances: float) -> None:
-    for name, value in variances.items():
-        if not 0 <= value < math.inf:
-            raise InputError(f"{name}={value} is no variance; give a finite number of at least 0")
-
-
-def _check_correlation(c: float) -> None:
-    if not -1 <= c <= 1:
-        raise InputError(f"c={c} is no correlation; give a number from -1 to 1")
+def _check(c: float = 0.0, **variances: float) -> None:
+    """Refuse what is no correlation (c) or no variance."""
+    unusable = [f"{name}={value}" for name, value in variances.items() if not 0 <= value < math.inf]
+    if unusable or not -1 <= c <= 1:
+        raise InputError(
+            f"{', '.join(unusable) or f'c={c}'} is out of range; give finite variances of at least "
+            "0, and a correlation from -1 to 1"
+        )
 
 
 @dataclass(frozen=True)

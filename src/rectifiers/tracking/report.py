@@ -41,10 +41,6 @@ def build(
 ) -> wr.Report:
     """Return the report of all tables, or of the runs of one `group` (table2, figure3 ...); nothing
     is sent."""
-    if not records:
-        raise InputError(
-            "results/records holds no records; run an experiment, then scripts/report.py collect"
-        )
     groups = sorted({name for record in records if (name := group_of(record.choices))})
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")
