@@ -190,7 +190,7 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
         (tmp_path / "bad.pt").write_bytes(content)
         with pytest.raises(
             InputError,
-            match=r"bad\.pt cannot be read as a state_dict \(.*\); give what torch\.save",
+            match=r"bad\.pt cannot be read \(.*\); give what torch\.save",
         ):
             load_weights(tmp_path / "bad.pt")
     with pytest.raises(InputError, match=r"it is the checkpoint of a run, give run=<its folder>"):

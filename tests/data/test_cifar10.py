@@ -160,11 +160,17 @@ def exchange_labels(root: Path) -> None:
     ("change", "reason"),
     [
         (exchange_labels, "their pixels and labels have another hash"),
-        (lambda root: (root / "train/cat").rename(root / "train/lion"), "train has other classes"),
-        (lambda root: next((root / "test/cat").iterdir()).unlink(), "has 1 images and not 2"),
+        (
+            lambda root: (root / "train/cat").rename(root / "train/lion"),
+            "train has not 5 images of each class",
+        ),
+        (
+            lambda root: next((root / "test/cat").iterdir()).unlink(),
+            "test has not 2 images of each class",
+        ),
         (
             lambda root: Image.new("RGB", (33, 32)).save(next((root / "test/cat").iterdir())),
-            "has 32 x 33 px and not 32 x 32",
+            "has not 32 x 32 px",
         ),
     ],
 )

@@ -44,9 +44,6 @@ def imagenette(root: str | None = None, size: Size = "320px", download: bool = F
     or one for the official archives, `data/` by default. There, the archive of `size` (of the
     photographs' shorter sides) is downloaded and unpacked where `download` allows it. The hash is
     that of `data=folder`.
-
-    Raises:
-        InputError: where there are no such files, or other ones.
     """
     place = root_folder(root)
     has_splits = (place / "train").is_dir() and (place / "val").is_dir()

@@ -76,12 +76,7 @@ class RunConfig(Section):
 
     @classmethod
     def of(cls, values: JsonObject) -> "RunConfig":
-        """Return a resolved, plain configuration as a typed one.
-
-        Raises:
-            InputError: for the first value that cannot be used; the message names key, value and
-                remedy.
-        """
+        """Return a resolved, plain configuration as a typed one."""
         for group in GROUPS:
             if not values.get(group):
                 raise InputError(

@@ -229,10 +229,10 @@ class Trainer(Section):
     @model_validator(mode="before")
     @classmethod
     def _check_own(cls, values: JsonObject) -> JsonObject:
-        for key in OWN_TRAINER_ARGUMENTS & values.keys():
+        for key in values.keys() - cls.model_fields.keys() - MORE_TRAINER_ARGUMENTS:
             instead = OWN_TRAINER_HINTS.get(key)
             remedy = f"give {instead}" if instead else "leave it out"
-            raise InputError(f"trainer.{key} is set by train.py itself; {remedy}")
+            raise InputError(f"trainer.{key} is not for a run to set; {remedy}")
         if values.get("precision") in (32, 64, "32", "64"):
             return {**values, "precision": f"{values['precision']}-true"}
         return values
