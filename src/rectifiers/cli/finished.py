@@ -16,10 +16,9 @@ from rectifiers.cli.composition import (
     override,
     resolve,
 )
-from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
-from rectifiers.runs.record import EnsembleRecord, TrainingRecord
+from rectifiers.runs.record import TrainingRecord, load_training
 from rectifiers.runs.trust import check_plain, check_targets
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import read_yaml, refuse_link
@@ -80,10 +79,7 @@ def check_free(values: dict[str, str]) -> None:
 
 
 def _load_finished(name: str, folder: Path) -> TrainingRecord:
-    record = records.load(folder / "record.json")
-    if isinstance(record, EnsembleRecord):
-        members = ",".join(member.run for member in record.members)
-        raise InputError(f"run={name} is an ensemble; give its runs: {members}")
+    record = load_training(folder / "record.json")
     if record.status != "finished":
         raise InputError(f"run={name} {record.status}; there is nothing to test")
     return record

@@ -19,7 +19,7 @@ from torchvision import datasets
 from torchvision.datasets.utils import check_integrity, download_url
 
 from rectifiers.data.images import list_classes, read_rgb, write_cache
-from rectifiers.data.sources import Source, failed_download, root_folder
+from rectifiers.data.sources import Source, failed_download, not_official, root_folder
 from rectifiers.data.splits import ArraySplit
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError, unreadable
@@ -29,7 +29,6 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 PACKED, UNPACKED = datasets.CIFAR10.filename, datasets.CIFAR10.base_folder
 BATCHES = {"train": datasets.CIFAR10.train_list, "test": datasets.CIFAR10.test_list}  # with md5
 LARGEST_BATCH = 2**25  # bytes; the official files have 31 million
-REMEDY = "get the official archive again"
 PER_CLASS = {"train": 5000, "test": 1000}
 PIXELS = 3 * 32 * 32
 DIGESTS = (  # blake2b-128 of both splits' rows
@@ -162,17 +161,13 @@ class _Unpickler(pickle.Unpickler):
         return PICKLED[module, name]
 
 
-def _not_official(path: Path) -> InputError:
-    return InputError(f"{path} is not the official one, by its md5; {REMEDY}")
-
-
 def _read_batches(place: Path) -> np.ndarray:
     """Return the rows of all images of the official archive: `place` is that or a folder with its
     files. Nothing is unpickled but bytes with the official md5, and nothing is written to disk."""
     bodies = {}
     if place.is_file():
         if not check_integrity(place, datasets.CIFAR10.tgz_md5):
-            raise _not_official(place)
+            raise not_official(place)
         with tarfile.open(place) as archive:
             bodies = {
                 Path(member.name).name: archive.extractfile(member).read()  # type: ignore[union-attr]
@@ -187,9 +182,9 @@ def _read_batches(place: Path) -> np.ndarray:
             try:
                 body = bodies[name] if bodies else read_bytes(path, LARGEST_BATCH)
             except OSError as error:
-                raise unreadable(path, error, REMEDY) from error
+                raise unreadable(path, error, "get the official one") from error
             if hashlib.md5(body, usedforsecurity=False).hexdigest() != md5:
-                raise _not_official(path)
+                raise not_official(path)
             batch = _Unpickler(io.BytesIO(body), encoding="bytes").load()
             pixels = batch[b"data"].reshape(-1, PIXELS)
             images += zip(batch[b"labels"], batch[b"filenames"], pixels, strict=True)

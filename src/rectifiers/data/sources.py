@@ -181,6 +181,13 @@ def failed_download(name: str, place: Path, file: str, error: Exception) -> Inpu
     )
 
 
+def not_official(path: Path) -> InputError:
+    """Return the error that a file is another one than its data set's."""
+    return InputError(
+        f"{path} is not the official one, by its md5; remove it and get the official one"
+    )
+
+
 def fashion_mnist(root: str | None = None, download: bool = False) -> Source:
     """Fashion-MNIST (Xiao et al. 2017): 60,000 + 10,000 grey images, 28 x 28, ten classes.
 

@@ -26,7 +26,7 @@ from rectifiers.runs.sections import (
     Scheduler,
     Target,
     Trainer,
-    options,
+    not_chosen,
 )
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
@@ -79,9 +79,7 @@ class RunConfig(Section):
         """Return a resolved, plain configuration as a typed one."""
         for group in GROUPS:
             if not values.get(group):
-                raise InputError(
-                    f"{group} is not chosen; give {group}=<option> of: {options(group)}"
-                )
+                raise not_chosen(group)
         return checked(cls, _fill_in(values))
 
     def with_content(self, digest: str) -> "RunConfig":

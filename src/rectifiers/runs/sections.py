@@ -253,9 +253,7 @@ class Evaluation(Section):
     @model_validator(mode="after")
     def _check_protocols(self) -> Self:
         if not self.protocols:
-            raise InputError(
-                f"evaluation is not chosen; give evaluation=<option> of: {options('evaluation')}"
-            )
+            raise not_chosen("evaluation")
         return self
 
 
@@ -294,6 +292,11 @@ class Checkpoint(Section):
     """When last.ckpt is written."""
 
     every_n_steps: Count | None  # steps between checkpoints within an epoch; null: at its end alone
+
+
+def not_chosen(group: str) -> InputError:
+    """Return the error that a group has no option."""
+    return InputError(f"{group} is not chosen; give {group}=<option> of: {options(group)}")
 
 
 def options(group: str) -> str:

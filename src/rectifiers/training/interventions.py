@@ -169,10 +169,10 @@ class Greedy(Callback):
     _bypasses: list[RemovableHandle] = field(init=False, default_factory=list)
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        if trainer.world_size > 1:
-            raise InputError(
-                f"callbacks=greedy changes which weights are trained, and {trainer.world_size} "
-                "processes agree on those once, at the start; start one process"
+        if trainer.world_size > 1 or module.network.is_compiled:
+            raise InputError(  # neither DDP nor a compiled network notices
+                "callbacks=greedy changes the network as it trains; start one process, and give "
+                "compile=false"
             )
         hidden = [site.module for site in of_rows(module.network).sites()[:-1]]
         widths = {width for m in hidden[1:] for width in m.weight.shape}
@@ -187,10 +187,6 @@ class Greedy(Callback):
                 f"trainer.max_epochs={trainer.max_epochs} is less than {len(hidden)} hidden layers "
                 f"times callbacks.greedy.epochs_a_layer={self.epochs_a_layer}; give at least "
                 f"{needed}"
-            )
-        if module.network.is_compiled:
-            raise InputError(
-                "callbacks=greedy changes the network as it trains; give compile=false"
             )
 
     def on_train_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
