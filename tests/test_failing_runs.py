@@ -90,7 +90,7 @@ def training(place: Path, *overrides: str) -> subprocess.Popen:
 def test_an_empty_image_ends_the_run(tmp_path: Path, root: Path, part: str, workers: int) -> None:
     (root / part / "b" / "2.jpg").write_bytes(b"")
     said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"data.num_workers={workers}"))
-    assert "2.jpg cannot be read as an image" in said
+    assert "2.jpg cannot be read" in said
 
 
 @pytest.mark.process

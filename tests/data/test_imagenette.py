@@ -76,7 +76,7 @@ def test_an_archive_with_another_md5_is_refused(archive: Path, download: bool) -
     body = archive.read_bytes()
     damaged = body[:-1] + bytes([body[-1] ^ 1])
     archive.write_bytes(damaged)
-    with pytest.raises(InputError, match=r"160\.tgz is not the official archive, by its md5; rem"):
+    with pytest.raises(InputError, match=r"160\.tgz is not the official one, by its md5; rem"):
         imagenette(str(archive.parent), "160px", download)
     assert archive.read_bytes() == damaged
     assert list(archive.parent.iterdir()) == [archive]

@@ -120,12 +120,18 @@ UNUSABLE = [
     (lambda: Path("val/dog").rename("val/wolf"), "val/wolf is a class that .*train has not"),
     (lambda: Path("train/cat/loop").symlink_to("."), "loop is a link to a folder.*remove it"),
     (lambda: Path("train/cat/loop").symlink_to("../../train"), "loop is a link.*remove it"),
-    (lambda: Path("train/odd.png").symlink_to("nowhere.png"), r"train/odd\.png is .*remove it"),
-    (lambda: Path("train/cat/odd.png").symlink_to("/dev/null"), r"cat/odd\.png is .*remove it"),
-    (lambda: os.mkfifo("train/cat/odd.png"), r"train/cat/odd\.png is .*remove it"),
+    (
+        lambda: Path("train/odd.png").symlink_to("nowhere.png"),
+        r"train/odd\.png cannot be read .*remove it",
+    ),
+    (
+        lambda: Path("train/cat/odd.png").symlink_to("/dev/null"),
+        r"cat/odd\.png cannot be read .*remove it",
+    ),
+    (lambda: os.mkfifo("train/cat/odd.png"), r"train/cat/odd\.png cannot be read .*remove it"),
     (
         lambda: socket.socket(socket.AF_UNIX).bind("val/dog/odd.png"),
-        r"val/dog/odd\.png is .*remove it",
+        r"val/dog/odd\.png cannot be read .*remove it",
     ),
     (lambda: Path("train/\udcff").mkdir(), "has a name that is no UTF-8 text; rename it"),
     (lambda: Path("val/a/\udcff.jpg").mkdir(parents=True), "is no UTF-8 text; rename it"),

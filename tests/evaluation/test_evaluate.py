@@ -187,10 +187,9 @@ def test_the_ensemble_weighs_all_members_equally() -> None:
 
 def test_scores_of_other_images_or_settings_are_refused() -> None:
     one = kept([1, 0], [0, 1])
-    with pytest.raises(InputError, match="tested on different data; give runs of one data set"):
-        mean_result([one, replace(one, data="other")])
-    with pytest.raises(InputError, match=r"tested by different settings,.*test them by the same"):
-        mean_result([one, replace(one, settings="{'a'}")])
+    for other in (replace(one, data="other"), replace(one, settings="other")):
+        with pytest.raises(InputError, match=r"the runs were tested on data .* and on .*other"):
+            mean_result([one, other])
 
 
 KEPT = Scores(
@@ -239,5 +238,5 @@ def test_damaged_scores_are_refused(damage: str, tmp_path: Path) -> None:
         np.savez(path, labels=[0])
     else:
         np.savez(path, **{**vars(KEPT), "labels": np.zeros(3, int)})
-    with pytest.raises(InputError, match=r"ten_view\.npz cannot be read as kept scores .*remove"):
+    with pytest.raises(InputError, match=r"ten_view\.npz cannot be read .*remove"):
         load_scores(path)

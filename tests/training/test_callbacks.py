@@ -125,9 +125,8 @@ def test_ckpt_path_goes_on_from_a_checkpoint_of_the_same_run(tiny, tmp_path: Pat
 def test_bad_settings_are_refused_before_the_data_are_opened(
     overrides: list[str], key: str, remedy: str
 ) -> None:
-    config = compose_config("callbacks=early_stopping", *overrides)
     with pytest.raises(InputError) as refused:
-        check_functions(config)
+        check_functions(compose_config("callbacks=early_stopping", *overrides))
     assert key in str(refused.value)
     assert remedy in str(refused.value)
 

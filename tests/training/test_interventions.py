@@ -229,9 +229,7 @@ def test_unusable_settings_of_interventions_are_named(tiny, option: str, key: st
 
 
 def test_greedy_refuses_several_processes() -> None:
-    with pytest.raises(
-        InputError, match=r"callbacks=greedy changes .* 2 processes .*; start one process"
-    ):
+    with pytest.raises(InputError, match=r"callbacks=greedy changes .*; start one process"):
         Greedy(1).on_fit_start(SimpleNamespace(world_size=2, max_epochs=9), parts()[0])
 
 

@@ -171,7 +171,7 @@ def test_an_added_protocol_leaves_the_training_facts(tiny) -> None:
     (first.path.parent / "last.ckpt").unlink()
     with pytest.raises(
         InputError,
-        match=r"evaluation=\[twice\] asks for more than .*last\.ckpt is gone.*rerun=true",
+        match=r"evaluation=\[twice\] needs the run's network.*last\.ckpt cannot be .*rerun=true",
     ):
         train(
             tiny(
@@ -222,9 +222,7 @@ def test_an_unusable_checkpoint_is_refused_and_kept(tiny) -> None:
     whole = torch.load(last, weights_only=True)
     first.path.unlink()
     last.write_bytes(last.read_bytes()[:1000])
-    with pytest.raises(
-        InputError, match=r"last\.ckpt cannot be read as a checkpoint .*; remove it"
-    ):
+    with pytest.raises(InputError, match=r"last\.ckpt cannot be read .*; remove it"):
         train(tiny(), CHOICES)
     assert last.stat().st_size == 1000
     AtomicCheckpointIO().save_checkpoint({**whole, "state_dict": {}}, last)
@@ -426,7 +424,7 @@ def test_skipped_training_images_stand_in_the_record(tiny, tmp_path: Path) -> No
     write_folder(tmp_path / "photos")
     (tmp_path / "photos" / "train" / "a" / "1.jpg").write_bytes(b"broken")
     asked = ("data=folder", f"data.root={tmp_path}/photos", "data.batch_size=8")
-    with pytest.raises(InputError, match=r"1\.jpg cannot be read as an image"):
+    with pytest.raises(InputError, match=r"1\.jpg cannot be read"):
         train(tiny(*asked), {})
     record = train(tiny(*asked, "data.bad_images=skip"), {}).record
     assert record.warnings[-1:] == [

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from rectifiers.chains import LayerReport
-from rectifiers.data.datamodule import CenterDataset
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.models.network import Network, of_rows
 from rectifiers.results.statistics import mean_of
@@ -51,7 +50,7 @@ class AnalysisSetup:
         """Return (centre views, uint8 [N, C, H, W]; labels, [N]) of `count` training images, or all
         there are."""
         order = torch.randperm(len(self.source.train.labels), generator=generator("images", seed))
-        crops = CenterDataset(self.source, "train", self.data.geometry, skip_bad=self.data.skip_bad)
+        crops = self.data.centre_views("train")
         batch = crops.__getitems__(sorted(order[:count].tolist()))
         return batch.images, batch.labels
 

@@ -5,15 +5,15 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
 
 import hydra
 from hydra import compose, initialize_config_dir
+from hydra.conf import HydraConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.hints import explain
@@ -22,9 +22,10 @@ from rectifiers.runs.trust import DOTTED_NAME
 from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
+from rectifiers.runtime.schema import JsonObject
 
 # Hydra 1.3 asks which version's defaults it shall use; 1.4 deprecates the argument.
-VERSION_BASE: dict[str, Any] = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
+VERSION_BASE: JsonObject = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
 Choices = dict[str, str | None]  # the option that was chosen of each group
 PLACES = ("runs_dir", "cache_dir", "data.root")
 # How a run is computed, which changes no number but for rounding.
@@ -39,7 +40,7 @@ BY_NAME = ("activation", "init", "preprocess")
 JOB_OVERRIDE = re.compile(r"(seed|optim\.lr)=[0-9.e+-]+")
 
 
-def _over_root(numbers: Sequence[float], width: float) -> Any:
+def _over_root(numbers: Sequence[float], width: float) -> ListConfig:
     is_usable = isinstance(width, int | float) and width > 0  # else it is refused by its own key
     root = math.sqrt(width) if is_usable else 1.0
     return OmegaConf.create([number / root for number in numbers])
@@ -52,11 +53,7 @@ _register("minus", lambda a, b: a - b)  # conf/scheduler/cosine.yaml uses it
 
 
 def resolve(config: DictConfig) -> RunConfig:
-    """Return a composed configuration with its references followed, checked and frozen.
-
-    Raises:
-        InputError: for a reference to nothing, or a value that cannot be used.
-    """
+    """Return a composed configuration with its references followed, checked and frozen."""
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
@@ -74,11 +71,7 @@ def resolve(config: DictConfig) -> RunConfig:
 
 def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]:
     """Return the configuration that train.py would have, unresolved, and the options of the groups
-    that made it.
-
-    Raises:
-        InputError: where an override cannot be composed.
-    """
+    that made it."""
     try:
         config = _compose(overrides)
     except (HydraException, OmegaConfBaseException) as error:
@@ -100,9 +93,6 @@ def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
 
     Composing takes 0.1 s, and many runs differ in the seed and the rate alone: what they share is
     composed once, and not even copied.
-
-    Raises:
-        InputError: where an override cannot be composed, or a value cannot be used.
     """
     numbers = list(filter(JOB_OVERRIDE.fullmatch, overrides))
     shared, choices = _compose_shared(tuple(o for o in overrides if o not in numbers))
@@ -122,7 +112,7 @@ def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
 _compose_shared = functools.cache(compose_with_choices)
 
 
-def _update(config: DictConfig, values: Mapping[str, Any]) -> None:
+def _update(config: DictConfig, values: Mapping[str, object]) -> None:
     for key, value in values.items():
         OmegaConf.update(config, key, value)
 
@@ -169,14 +159,14 @@ def refusal(error: Exception) -> InputError:
 
 
 @functools.cache
-def all_keys() -> dict[str, Any]:
+def all_keys() -> JsonObject:
     """Return the configuration without overrides, for its keys."""
-    plain: Any = OmegaConf.to_container(_compose(()))
-    del plain["hydra"]
-    return plain
+    plain = OmegaConf.to_container(_compose(()))
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items() if key != "hydra"}
 
 
-def choices_of(hydra: Any) -> Choices:
+def choices_of(hydra: HydraConf) -> Choices:
     """Return the options that Hydra's own part of a configuration says were chosen."""
     return {
         group: option for group, option in hydra.runtime.choices.items() if "hydra" not in group

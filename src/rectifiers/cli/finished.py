@@ -4,7 +4,6 @@ from collections.abc import Collection
 from os import listdir
 from os.path import isdir, isfile  # unlike Path's: False of a name that is too long for a path
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -17,12 +16,11 @@ from rectifiers.cli.composition import (
     override,
     resolve,
 )
-from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
-from rectifiers.runs.record import EnsembleRecord, TrainingRecord
+from rectifiers.runs.record import TrainingRecord, load_training
 from rectifiers.runs.trust import check_plain, check_targets
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import read_yaml, refuse_link
 
 # What a test may choose.
@@ -42,9 +40,6 @@ def of_run(
     The folder is data that anybody may have made: it says what the network is, and not which code
     is run (but for the modules of `trust`) or where anything is written or sent: without `logger=`
     nothing is logged.
-
-    Raises:
-        InputError: where there is no such run, or its configuration asks for more.
     """
     check_free(values)
     folder = _folder_of(name, Path(values.get("runs_dir", "runs")))
@@ -56,10 +51,8 @@ def of_run(
     try:
         OmegaConf.resolve(kept)
     except OmegaConfBaseException as error:
-        raise InputError(
-            f"{folder / 'config.yaml'} lacks what the protocol needs "
-            f"({str(error).splitlines()[0]}); give the protocol's scales by hand"
-        ) from error
+        reason, remedy = str(error).splitlines()[0], "give the protocol's scales by hand"
+        raise unreadable(folder / "config.yaml", reason, remedy) from error
     config = resolve(kept)
     if run_folder(config) != folder:
         raise InputError(
@@ -70,11 +63,7 @@ def of_run(
 
 
 def check_free(values: dict[str, str]) -> None:
-    """Refuse keys that belong to the run.
-
-    Raises:
-        InputError: for the first one, and for a download without a folder to write to.
-    """
+    """Refuse keys that belong to the run, and a download without a folder to write to."""
     for key in values:
         if key != "trainer" and not any(f"{key}.".startswith(f"{free}.") for free in FREE):
             raise InputError(
@@ -82,20 +71,15 @@ def check_free(values: dict[str, str]) -> None:
                 f"{', '.join(FREE)}"
             )
     download = values.get("data.download", "false")
-    if download not in ("true", "false"):
-        raise InputError(f"data.download={download} is not usable; give true or false")
-    if download == "true" and "data.root" not in values:
+    if download != "false" and (download != "true" or "data.root" not in values):
         raise InputError(
-            "data.download=true needs data.root=<the folder to write to>, for a run does not say "
-            "where anything is written"
+            f"data.download={download} is not usable; give false, or true with data.root=<the "
+            "folder to write to>, for a run does not say where anything is written"
         )
 
 
 def _load_finished(name: str, folder: Path) -> TrainingRecord:
-    record = records.load(folder / "record.json")
-    if isinstance(record, EnsembleRecord):
-        members = ",".join(member.run for member in record.members)
-        raise InputError(f"run={name} is an ensemble; give its runs: {members}")
+    record = load_training(folder / "record.json")
     if record.status != "finished":
         raise InputError(f"run={name} {record.status}; there is nothing to test")
     return record
@@ -113,12 +97,10 @@ def _read_config(path: Path, trust: Collection[str]) -> DictConfig:
             raise ValueError("it is no configuration of a run, or one of an older version")
         return OmegaConf.create(plain)
     except (OSError, TypeError, ValueError, AttributeError, OmegaConfBaseException) as error:
-        raise InputError(
-            f"{path} cannot be read ({error}); train it again by train.py with rerun=true"
-        ) from error
+        raise unreadable(path, error, "train it again by train.py with rerun=true") from error
 
 
-def _put_in(kept: Any, values: dict[str, str], folder: Path) -> None:
+def _put_in(kept: DictConfig, values: dict[str, str], folder: Path) -> None:
     """Put into a run's configuration how it is tested now, and where."""
     of_data = ("data.root", "data.download")
     overrides = [override(key, value) for key, value in values.items() if key not in of_data]

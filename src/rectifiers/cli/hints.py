@@ -2,8 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from hydra.errors import OverrideParseException
 
@@ -11,6 +10,7 @@ from rectifiers.runs.identity import RENAMED
 from rectifiers.runs.sections import MORE_TRAINER_ARGUMENTS, OWN_TRAINER_ARGUMENTS, options
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
+from rectifiers.runtime.schema import JsonObject
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
 MANY = 30  # options, which one line does not name
@@ -34,7 +34,6 @@ SYNONYMS = {
         "normal": "gaussian",
     },
     "data": {"mnist": "digits"},
-    "experiment": {"example": "table2/prelu"},
     "optim": {"adam": "adamw optim._target_=torch.optim.Adam", "sgd": "paper"},
     "scheduler": {"constant": "multistep", "none": "multistep", "step": "multistep"},
     "trainer": {"cuda": "gpu", "multi_node": "slurm", "node": "ddp", "one_gpu": "gpu"},
@@ -49,7 +48,6 @@ OLD_KEYS = RENAMED | {
     "compute.autotune": "trainer.benchmark",
     "compute.nodes": "trainer.num_nodes",
     "compute.workers": "data.num_workers",
-    "ckpt": "ckpt_path",
     "paths.data_dir": "data.root",
     "paths.output_dir": "runs_dir",
     "sweep": "hparams_search",
@@ -64,15 +62,10 @@ OTHER_WAYS = {
 OF_LIGHTNING = ("callbacks", "logger")  # groups whose options are keys by their own names
 
 
-def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, Any]]) -> None:
+def check_arguments(arguments: Sequence[str], config: Callable[[], JsonObject]) -> None:
     """Refuse a key that is written as a flag, as in --epochs=3, and a group without an option.
 
-    config: returns the composed configuration, for its keys.
-
-    Raises:
-        InputError: for the first one, with status 2.
-    """
-    arguments = list(arguments)
+    config: returns the composed configuration, for its keys."""
     for place, argument in enumerate(arguments):
         key, equals, value = argument.partition("=")
         reason = ""
@@ -91,7 +84,7 @@ def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, 
             raise InputError(reason, status=2, on_all_ranks=True)
 
 
-def explain(error: Exception, config: Mapping[str, Any]) -> str:
+def explain(error: Exception, config: JsonObject) -> str:
     """Return what Hydra refuses in one line. config: a composed configuration, for its keys."""
     text = str(error)
     if isinstance(error, OverrideParseException):
@@ -109,27 +102,22 @@ def explain(error: Exception, config: Mapping[str, Any]) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def known_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:
+def known_keys(config: JsonObject, prefix: str = "") -> list[str]:
     """Return the dotted keys of a configuration, and its groups."""
     keys: list[str] = []
     for key, value in config.items():
         keys.append(f"{prefix}{key}")
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             keys += known_keys(value, f"{prefix}{key}.")
     return keys if prefix else sorted({*keys, *GROUPS})
 
 
 def _of_option(group: str, option: str) -> str:
-    if group == "experiment" and option.startswith("claim/"):
-        name = option.removeprefix("claim/")
-        return f"experiment={option} is not known; did you mean claim={name}?"
     known = options(group).split(", ")
     meant = SYNONYMS.get(group, {}).get(option)
     near = [meant] if meant else difflib.get_close_matches(option, known, n=1, cutoff=0.5)
     question = f"did you mean {group}={near[0]}? " if near else ""
-    listed = f"the options are: {', '.join(known)}"
-    if len(known) > MANY:
-        listed = "--help lists the options"
+    listed = f"the options are: {', '.join(known)}" if len(known) <= MANY else "see --help"
     return f"{group}={option} is not known; {question}{listed}"
 
 
@@ -146,7 +134,7 @@ def _of_key(key: str, known: Sequence[str]) -> str:
     if group in OTHER_WAYS:
         return f"{key} is not known; {OTHER_WAYS[group]}"
     if place == "trainer" and name in OWN_TRAINER_ARGUMENTS:
-        return f"{key} cannot be given, because train.py sets it itself; leave it out"
+        return f"{key} is set by train.py itself; leave it out"
     if place == "trainer" and name in MORE_TRAINER_ARGUMENTS:
         return f"{key} is an argument of Lightning's Trainer, which takes a plus here: +{key}"
     near = [OLD_KEYS[key]] if key in OLD_KEYS else near_keys(key, known)

@@ -127,11 +127,7 @@ def run_job(
     config: DictConfig, choices: Choices, overrides: list[str], *, is_single: bool = True
 ) -> Record:
     """Run a composed configuration, print its record and return it; a single run that diverged
-    ends with status 1.
-
-    Raises:
-        InputError: where the configuration cannot be run.
-    """
+    ends with status 1."""
     place = world()
     with deferring_signals():
         resolved = resolve(config)
@@ -158,11 +154,8 @@ def print_best(path: Path) -> None:
 
 
 def check_folder(config: RunConfig) -> None:
-    """Refuse a folder of data that is not there, before torch is imported.
-
-    Raises:
-        InputError: where `data.root` is none, and nothing is downloaded into it.
-    """
+    """Refuse a folder of data that is not there and nothing is downloaded into, before torch is
+    imported."""
     root, download = config.data.options.get("root"), config.data.options.get("download")
     if root is not None and not download and not isdir(str(root)):
         prepared = config.data.target.startswith("rectifiers.data.imagenet.")
@@ -173,10 +166,8 @@ def check_folder(config: RunConfig) -> None:
 def restart_with_ranks(config: RunConfig, place: World) -> None:
     """Start this command again under torchrun where it asks for several processes and is alone.
 
-    The process is replaced before torch is imported and before anything is locked or written.
-
-    Raises:
-        InputError: in a process of a launcher of Hydra, which would start the whole sweep again.
+    The process is replaced before torch is imported and before anything is locked or written. A
+    process of a launcher of Hydra would start the whole sweep again.
     """
     devices, is_launched = config.trainer.devices, "TORCHELASTIC_RUN_ID" in os.environ
     if place.size > 1 or is_launched or config.trainer.num_nodes not in (1, "auto"):

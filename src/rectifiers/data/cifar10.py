@@ -9,11 +9,8 @@ import hashlib
 import io
 import pickle
 import tarfile
-from collections.abc import Callable
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 from urllib.error import URLError
 
 import numpy as np
@@ -22,27 +19,22 @@ from torchvision import datasets
 from torchvision.datasets.utils import check_integrity, download_url
 
 from rectifiers.data.images import list_classes, read_rgb, write_cache
-from rectifiers.data.sources import Source, failed_download, root_folder
+from rectifiers.data.sources import Source, failed_download, not_official, root_folder
 from rectifiers.data.splits import ArraySplit
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import read_bytes
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PACKED, UNPACKED = datasets.CIFAR10.filename, datasets.CIFAR10.base_folder
 BATCHES = {"train": datasets.CIFAR10.train_list, "test": datasets.CIFAR10.test_list}  # with md5
 LARGEST_BATCH = 2**25  # bytes; the official files have 31 million
-REMEDY = "get the official archive again"
 PER_CLASS = {"train": 5000, "test": 1000}
 PIXELS = 3 * 32 * 32
 DIGESTS = (  # blake2b-128 of both splits' rows
     "12ff41c8e5e073b315a8cabb9164400e",
     "169e12e58bac22adcea07d97a9bb8377",
 )
-
-
-class _OtherImages(Exception):
-    """The images are not those of CIFAR-10."""
 
 
 def cifar10(root: str | None = None, download: bool = False, cache_dir: str = ".cache") -> Source:
@@ -53,18 +45,8 @@ def cifar10(root: str | None = None, download: bool = False, cache_dir: str = ".
     `train/<class>/<official name>.png` and `test/...`; `data/` by default. Where `download` allows
     it the archive is downloaded into `data/` or an empty folder. cache_dir: where the pixels are
     kept as one array, which is used instead of any files from then on.
-
-    Raises:
-        InputError: where there are no such files, or they hold other images.
     """
-    place = root_folder(root)
-    try:
-        rows = _cached(Path(cache_dir), _reader(place, download))
-    except _OtherImages as error:
-        raise InputError(
-            f"data.root={place} holds other images than CIFAR-10's ({error}); get the official "
-            f"{PACKED}, or read images of your own by data=folder"
-        ) from error
+    rows = _cached_rows(Path(cache_dir), root_folder(root), download)
     train, val = (
         ArraySplit(
             torch.from_numpy(part[:, 1:]).unflatten(1, (3, 32, 32)).contiguous(),
@@ -85,12 +67,15 @@ def _digests(rows: np.ndarray) -> tuple[str, ...]:
     )
 
 
-def _cached(cache_dir: Path, read: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return the rows of all images, uint8 [60000, 3073], from the cache or by `read`.
+def _other_images(place: Path, reason: str) -> InputError:
+    return InputError(
+        f"data.root={place} holds other images than CIFAR-10's ({reason}); get the official "
+        f"{PACKED}, or read images of your own by data=folder"
+    )
 
-    Raises:
-        _OtherImages: where they are not those of CIFAR-10, by their hash.
-    """
+
+def _cached_rows(cache_dir: Path, place: Path, download: bool) -> np.ndarray:
+    """Return the rows of all images, uint8 [60000, 3073], from the cache or the files."""
     path = cache_dir / "cifar10" / "rows.npy"
     try:
         rows = np.load(path, allow_pickle=False)
@@ -98,25 +83,25 @@ def _cached(cache_dir: Path, read: Callable[[], np.ndarray]) -> np.ndarray:
             return rows
     except (OSError, EOFError, ValueError):  # it is missing or damaged
         pass
-    rows = read()
+    rows = _read(place, download)
     if _digests(rows) != DIGESTS:
-        raise _OtherImages("their pixels and labels have another hash")
+        raise _other_images(place, "their pixels and labels have another hash")
     file = io.BytesIO()
     np.save(file, rows)
     write_cache(path, file.getvalue())
     return rows
 
 
-def _reader(place: Path, download: bool) -> Callable[[], np.ndarray]:
-    """Return a function that reads the rows of all images, from the form that they have."""
+def _read(place: Path, download: bool) -> np.ndarray:
+    """Return the rows of all images, from the form that they have."""
     if all((place / split).is_dir() for split in PER_CLASS):
-        return partial(_read_images, place)
+        return _read_images(place)
     for folder in (place / UNPACKED, place):
         if all((folder / name).is_file() for batches in BATCHES.values() for name, _ in batches):
-            return partial(_read_batches, folder)
+            return _read_batches(folder)
     if not (place / PACKED).is_file():
         _download(place, download)
-    return partial(_read_batches, place / PACKED)
+    return _read_batches(place / PACKED)
 
 
 def _download(place: Path, is_allowed: bool) -> None:
@@ -143,22 +128,17 @@ def _read_images(root: Path) -> np.ndarray:
     images: list[tuple[Path, int]] = []
     for split, per_class in PER_CLASS.items():
         classes = list_classes(root / split, [])
-        if tuple(classes) != CLASSES:
-            raise _OtherImages(f"{root / split} has other classes")
-        for label, (name, paths) in enumerate(classes.items()):
-            if len(paths) != per_class:
-                raise _OtherImages(
-                    f"{root / split / name} has {len(paths):,} images and not {per_class:,}"
-                )
+        sizes = {name: len(paths) for name, paths in classes.items()}
+        if sizes != dict.fromkeys(CLASSES, per_class):
+            raise _other_images(root, f"{split} has not {per_class:,} images of each class")
+        for label, paths in enumerate(classes.values()):
             images += [(path, label) for path in paths]
     rows = np.empty((len(images), 1 + PIXELS), np.uint8)
     with progress_bar("reading all images", len(images), "files") as advance:
         for row, (path, label) in zip(rows, images, strict=True):
             image = read_rgb(path, str(path))
             if image.shape != (3, 32, 32):
-                raise _OtherImages(
-                    f"{path} has {image.shape[1]} x {image.shape[2]} px and not 32 x 32"
-                )
+                raise _other_images(root, f"{path} has not 32 x 32 px")
             row[0], row[1:] = label, image.flatten()
             advance(1)
     return rows
@@ -175,7 +155,7 @@ PICKLED = {
 class _Unpickler(pickle.Unpickler):
     """Makes dicts, lists, texts, bytes, numbers and NumPy arrays, and nothing else."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) not in PICKLED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return PICKLED[module, name]
@@ -183,15 +163,11 @@ class _Unpickler(pickle.Unpickler):
 
 def _read_batches(place: Path) -> np.ndarray:
     """Return the rows of all images of the official archive: `place` is that or a folder with its
-    files. Nothing is unpickled but bytes with the official md5, and nothing is written to disk.
-
-    Raises:
-        InputError: where a file cannot be read, or is not the official one.
-    """
+    files. Nothing is unpickled but bytes with the official md5, and nothing is written to disk."""
     bodies = {}
     if place.is_file():
         if not check_integrity(place, datasets.CIFAR10.tgz_md5):
-            raise InputError(f"{place} is not the official one, by its md5; {REMEDY}")
+            raise not_official(place)
         with tarfile.open(place) as archive:
             bodies = {
                 Path(member.name).name: archive.extractfile(member).read()  # type: ignore[union-attr]
@@ -206,9 +182,9 @@ def _read_batches(place: Path) -> np.ndarray:
             try:
                 body = bodies[name] if bodies else read_bytes(path, LARGEST_BATCH)
             except OSError as error:
-                raise InputError(f"{path} cannot be read ({error}); {REMEDY}") from error
+                raise unreadable(path, error, "get the official one") from error
             if hashlib.md5(body, usedforsecurity=False).hexdigest() != md5:
-                raise InputError(f"{path} is not the official one, by its md5; {REMEDY}")
+                raise not_official(path)
             batch = _Unpickler(io.BytesIO(body), encoding="bytes").load()
             pixels = batch[b"data"].reshape(-1, PIXELS)
             images += zip(batch[b"labels"], batch[b"filenames"], pixels, strict=True)

@@ -65,9 +65,6 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     rank, world: this process takes every `world`-th image of a batch, from the `rank`-th on. `skip`
     is the number of batches that the next iteration leaves out at its beginning. is_fixed: whether
     all epochs are like the first, augmentation included.
-
-    Raises:
-        InputError: where the split is smaller than a batch, or the processes do not divide a batch.
     """
 
     def __init__(
@@ -120,12 +117,7 @@ class TrainDataset(Dataset[Batch]):
 
     def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
         """Return the batch of `items`, pairs of (epoch, index), of one epoch; torch's loader calls
-        this.
-
-        Raises:
-            InputError: for an image that cannot be read. With `skip_bad`, the next readable image
-                replaces it.
-        """
+        this. With `skip_bad`, the next readable image replaces one that cannot be read."""
         epoch, indices = items[0][0], [index for _, index in items]
         if self.views is not None:
             views, shifts = self.views.augmented(self.seed, epoch, indices)
@@ -231,7 +223,7 @@ class EpochLoader(DataLoader):
 
     taken = 0
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         self.taken = self.batch_sampler.skip  # type: ignore[union-attr]
         for batch in super().__iter__():
             self.taken += 1
@@ -301,37 +293,30 @@ class ImageData(pl.LightningDataModule):
 
     @cached_property
     def batches(self) -> ShuffledBatches:
-        """The order of the training images, which testing does not need.
-
-        Raises:
-            InputError: where the split is smaller than a batch, or the processes do not divide a
-                batch.
-        """
+        """The order of the training images, which testing does not need."""
         return self._batches()
 
     def first_batch(self, seed: int) -> Tensor:
         """Return the centre views, uint8 [N, C, crop, crop], of the first batch of a run of `seed`,
-        whole on any rank.
-
-        Raises:
-            InputError: where an image cannot be read, or the split is smaller than a batch.
-        """
+        whole on any rank."""
         order = ShuffledBatches(len(self.source.train.labels), self.global_batch, seed)
-        crops = CenterDataset(self.source, "train", self.geometry, skip_bad=self.skip_bad)
-        return crops.__getitems__([index for _, index in next(iter(order))]).images
+        return self.centre_views("train").__getitems__([i for _, i in next(iter(order))]).images
+
+    def centre_views(self, part: str) -> CenterDataset:
+        """Return the centre views of a split; an image of "val" must be readable in any case."""
+        skip_bad = self.skip_bad and part == "train"
+        return CenterDataset(self.source, part, self.geometry, skip_bad=skip_bad)
 
     def train_dataloader(self) -> DataLoader:
         return EpochLoader(self.training, batch_sampler=self.batches, **self._loading)
 
     def val_dataloader(self) -> DataLoader:
-        return self._ordered_loader(
-            CenterDataset(self.source, "val", self.geometry, skip_bad=False)
-        )
+        return self._ordered_loader(self.centre_views("val"))
 
     def statistics_batches(self) -> Iterator[Tensor]:
         """Yield the training split's centre views, uint8 [N, C, crop, crop], to which preprocessing
         is fitted."""
-        crops = CenterDataset(self.source, "train", self.geometry, skip_bad=self.skip_bad)
+        crops = self.centre_views("train")
         longest = -(-math.ceil(len(crops) / self.here.size) // self._centre_batch)
         for batch in iterate_until_stopped(
             self._ordered_loader(crops), longest, "while learning the preprocessing"

@@ -13,7 +13,7 @@ from torchvision import datasets
 from torchvision.datasets.utils import check_integrity
 
 from rectifiers.data.images import FolderSplit
-from rectifiers.data.sources import Source, failed_download, folder, root_folder
+from rectifiers.data.sources import Source, failed_download, folder, not_official, root_folder
 from rectifiers.runtime.errors import InputError
 
 Size = Literal["full", "320px", "160px"]
@@ -44,9 +44,6 @@ def imagenette(root: str | None = None, size: Size = "320px", download: bool = F
     or one for the official archives, `data/` by default. There, the archive of `size` (of the
     photographs' shorter sides) is downloaded and unpacked where `download` allows it. The hash is
     that of `data=folder`.
-
-    Raises:
-        InputError: where there are no such files, or other ones.
     """
     place = root_folder(root)
     has_splits = (place / "train").is_dir() and (place / "val").is_dir()
@@ -70,9 +67,7 @@ def _unpacked(place: Path, size: Size, is_allowed: bool) -> Path:
     if base.is_dir():
         return base
     if archive.exists() and not check_integrity(archive, md5):
-        raise InputError(
-            f"{archive} is not the official archive, by its md5; remove it and fetch it again"
-        )
+        raise not_official(archive)
     if not is_allowed:
         raise InputError(
             f"data=imagenette has no train/ and val/ under data.root={place}, {base} is not there, "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import PIL
 from PIL import Image
@@ -18,7 +18,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file
 
 LARGEST_PIXELS = 89_000_000  # of an image: 270 MB as RGB
@@ -69,10 +69,6 @@ def _reason(error: Exception) -> str:
     return str(error).partition(" <_io")[0]  # Pillow appends the file object
 
 
-def _cannot_be_read(name: object, reason: str, remedy: str = "repair or remove it") -> str:
-    return f"{name} cannot be read as an image ({reason}); {remedy}"
-
-
 def read_rgb(
     file: Path | BytesIO,
     name: str,
@@ -81,19 +77,16 @@ def read_rgb(
 ) -> Tensor:
     """Decode an image file to uint8 [3, H, W].
 
-    name: its name in messages. formats: the decoders to try. remedy: the end of the message
-    where it cannot be read.
-
-    Raises:
-        InputError: for a file that no decoder reads, is too large, or has more than 8 bits per
-        channel.
+    An image that no decoder reads, is too large, or has more than 8 bits per channel is an
+    InputError. name: its name in messages. formats: the decoders to try. remedy: the end of the
+    message where it cannot be read.
     """
     try:
         with Image.open(file, formats=formats) as image:
             check_pixels(image)
             return pil_to_tensor(image.convert("RGB"))
     except Exception as error:  # a hostile file can raise anything
-        raise InputError(_cannot_be_read(name, _reason(error), remedy)) from error
+        raise unreadable(name, _reason(error), remedy) from error
 
 
 def digest_files(files: Iterable[tuple[str, int, bytes]]) -> str:
@@ -106,14 +99,14 @@ def digest_files(files: Iterable[tuple[str, int, bytes]]) -> str:
     return content.hexdigest()
 
 
-def _stat_key(files: Sequence[Path], about: Any) -> str:
+def _stat_key(files: Sequence[Path], about: object) -> str:
     """Return a hash of `about` and of the state of files: any write to one changes it."""
     content = hashlib.blake2b(json.dumps(about).encode(), digest_size=8)
     for path in files:
         try:
             stat = path.stat()
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error}); repair or remove it") from error
+            raise unreadable(path, error) from error
         times = (stat.st_mtime_ns, stat.st_ctime_ns)
         is_settled = time.time_ns() - max(times) > SETTLED_NS
         state = [str(path.absolute()), stat.st_size, *times, stat.st_ino]
@@ -122,7 +115,7 @@ def _stat_key(files: Sequence[Path], about: Any) -> str:
 
 
 def cached_inspection(
-    cache_dir: Path | None, files: Sequence[Path], about: Any, inspect: Callable[[], Inspection]
+    cache_dir: Path | None, files: Sequence[Path], about: object, inspect: Callable[[], Inspection]
 ) -> Inspection:
     """Return what `inspect` returns, or returned earlier about files that have not changed since.
 
@@ -170,14 +163,14 @@ class FolderSplit:
         try:
             return path.read_bytes()
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error}); repair or remove it") from error
+            raise unreadable(path, error) from error
 
     def shape(self, index: int) -> tuple[int, int]:
         try:
             with Image.open(self.paths[index], formats=FORMATS) as image:
                 return image.height, image.width
         except Exception as error:
-            raise InputError(_cannot_be_read(self.paths[index], _reason(error))) from error
+            raise unreadable(self.paths[index], _reason(error)) from error
 
     def digest(self) -> str:
         return self._inspect().digest
@@ -188,7 +181,7 @@ class FolderSplit:
         return cached_inspection(cache_dir, self.paths, about, self._inspect)
 
     def _inspect(self) -> Inspection:
-        hashes, unreadable = [], []
+        hashes, sentences = [], []
         with (
             progress_bar("reading all images", len(self.paths), "files") as advance,
             warnings.catch_warnings(),
@@ -199,10 +192,10 @@ class FolderSplit:
                 hashes.append(hashlib.blake2b(body, digest_size=16).digest())
                 reason = unreadable_reason(body)
                 if reason is not None:
-                    unreadable.append(_cannot_be_read(path, reason))
+                    sentences.append(str(unreadable(path, reason)))
                 advance(1)
         digest = digest_files(zip(self._names(), self.labels, hashes, strict=True))
-        return Inspection(digest, unreadable)
+        return Inspection(digest, sentences)
 
     def outline(self) -> str:
         """Return a hash of the names, the labels and the sizes of the files."""
@@ -221,11 +214,8 @@ def list_classes(folder: Path, skipped: list[str]) -> dict[str, list[Path]]:
 
     Links are followed to files and to folders, as torchvision does. Images that lie in no class,
     hidden ones, among them the `._name` that macOS writes, and other files are added to `skipped`.
-
-    Raises:
-        InputError: for a link to nothing or to a folder around it, for what is neither file nor
-        folder, and for a folder that cannot be read. A pipe would be waited for without end, so
-        nothing is opened here.
+    A link to nothing or to a folder around it, and what is neither file nor folder, are refused: a
+    pipe would be waited for without end.
     """
     classes = {}
     for entry in _entries(folder, skipped):
@@ -257,17 +247,14 @@ def _entries(folder: Path, skipped: list[str]) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as scanned:
             entries = sorted(scanned, key=lambda entry: entry.name)
     except OSError as error:
-        raise InputError(
-            f"{folder} cannot be listed ({error}); make it readable or remove it"
-        ) from error
+        raise unreadable(folder, error) from error
     shown = []
     for entry in entries:
         if any("\ud800" <= letter <= "\udfff" for letter in entry.name):  # other bytes
             raise InputError(f"{entry.path!a} has a name that is no UTF-8 text; rename it")
         if not entry.name.startswith("."):
             if not (entry.is_dir() or entry.is_file()):
-                kind = "a link to nothing" if entry.is_symlink() else "neither a file nor a folder"
-                raise InputError(f"{entry.path} is {kind}; repair or remove it")
+                raise unreadable(entry.path, "it is neither a file nor a folder")
             shown.append(entry)
         elif entry.is_dir() or _is_named_as_image(entry.name):
             skipped.append(entry.path)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,9 +20,10 @@ from torch import Tensor, nn
 from rectifiers.data import transforms
 from rectifiers.data.images import write_cache
 from rectifiers.runtime.distributed import all_gather, all_reduce, broadcast_from_rank_zero
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, first_line, unreadable
 from rectifiers.runtime.files import atomic_file, check_zip
 from rectifiers.runtime.ranges import Count, NonNegative
+from rectifiers.runtime.schema import JsonObject
 
 COVARIANCE_LIMIT = 4096  # numbers per image; the covariance of more does not fit into memory
 EXACT_IMAGES = 256  # their squares add up to less than 2^24, so that float32 holds the sum exactly
@@ -37,9 +37,6 @@ class PixelMoments:
 
     batches: a function that returns an iterator over the crops, uint8 [N, C, H, W] each. Several
     processes each pass over a share of their own, at least one image, and get the moments of all.
-
-    Raises:
-        InputError: for an empty split.
     """
 
     WHITE = 255.0
@@ -73,11 +70,7 @@ class PixelMoments:
     @cached_property
     def covariance(self) -> Tensor:
         """The [D, D] covariance, D = C H W, divided by N as in the course notes; computed in a
-        second pass when it is first read.
-
-        Raises:
-            InputError: where the images are too large for it.
-        """
+        second pass when it is first read."""
         size = self.mean.numel()
         if size > COVARIANCE_LIMIT:
             raise InputError(
@@ -295,7 +288,7 @@ def fit(method: Method, moments: PixelMoments, scale: float | str) -> Preprocess
 # ---- the cache of fitted maps, by a hash of everything that each depends on ----
 
 
-def statistics_key(inputs: dict[str, Any]) -> str:
+def statistics_key(inputs: JsonObject) -> str:
     """Return 16 hex digits of `inputs` (plain JSON types) and of the code that fits."""
     content = hashlib.blake2b(json.dumps(inputs, sort_keys=True).encode(), digest_size=8)
     for module in (__file__, transforms.__file__):
@@ -340,21 +333,10 @@ def save_preprocess(fitted: Preprocess, path: Path) -> None:
 
 
 def load_preprocess(path: Path) -> Preprocess:
-    """Return the map that `save_preprocess` wrote.
-
-    Raises:
-        InputError: where the file is missing or damaged, by its zip's own checksums.
-    """
-    if not path.exists():
-        raise InputError(
-            f"{path} is missing; train.py with rerun=true fits the preprocessing again"
-        )
+    """Return the map that `save_preprocess` wrote; a damaged file does not pass its checksums."""
     try:
         check_zip(path)
-        parts = torch.load(path, weights_only=True)
-        return Preprocess(**parts)
+        return Preprocess(**torch.load(path, weights_only=True))
     except Exception as error:  # damage can raise anything
-        raise InputError(
-            f"{path} is damaged ({type(error).__name__}); train.py with rerun=true fits the "
-            "preprocessing again"
-        ) from error
+        remedy = "train.py with rerun=true fits the preprocessing again"
+        raise unreadable(path, first_line(error), remedy) from error

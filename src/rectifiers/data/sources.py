@@ -85,12 +85,8 @@ class Source:
 
     def inspected(self, cache_dir: Path, *, skip_bad: bool) -> "Source":
         """Return the source with its hashes, for which all files of all splits are read, or as it
-        is with known ones.
-
-        Raises:
-            InputError: for an image that cannot be read. With `skip_bad`, one of training is named
-                in a warning.
-        """
+        is with known ones. An image that cannot be read is an InputError; with `skip_bad`, those of
+        training are a warning."""
         if self.digests is not None:
             return self
         train, *held_out = (
@@ -120,9 +116,6 @@ def three_splits(source: Source, val_per_class: int | None = None) -> Source:
     A source that has three splits already keeps them. The rule is fixed: it depends on the order of
     the training images alone, and on no seed. val_per_class: images of each class; None for a
     tenth, and at least one.
-
-    Raises:
-        InputError: where a class has too few images.
     """
     if source.test is not None:
         return source
@@ -171,11 +164,7 @@ def noise(classes: int = 6, train: int = 72, val: int = 24, px: int = 96) -> Sou
 
 
 def root_folder(root: str | None) -> Path:
-    """Return the folder `data.root`, `data/` by default.
-
-    Raises:
-        InputError: where it is given and is no folder.
-    """
+    """Return the folder `data.root`, which must be there, or `data/`."""
     if root is not None and not Path(root).is_dir():
         raise InputError(
             f"data.root={root} is not a folder; create it, or leave data.root out to use data/"
@@ -189,6 +178,13 @@ def failed_download(name: str, place: Path, file: str, error: Exception) -> Inpu
         f"data={name} is not under data.root={place} and could not be downloaded "
         f"({' '.join(str(error).split())}); put {file} there, or choose data=digits, which needs "
         "none"
+    )
+
+
+def not_official(path: Path) -> InputError:
+    """Return the error that a file is another one than its data set's."""
+    return InputError(
+        f"{path} is not the official one, by its md5; remove it and get the official one"
     )
 
 
@@ -223,10 +219,6 @@ def folder(root: str | None = None) -> Source:
     `test/<class>/*` is a third split. Transparency is dropped, an EXIF rotation is not applied, and
     links are followed. One warning counts the files that are not read and the classes that val or
     test have no images of.
-
-    Raises:
-        InputError: for a missing folder, a single class, a class without training images, a class
-        of val or test that is not in train, or what is neither file nor folder.
     """
     layout = "a folder with train/<class>/* and val/<class>/*"
     if root is None:

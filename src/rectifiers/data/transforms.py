@@ -75,11 +75,7 @@ MAX_RESIZED_BYTES = 2**30  # of the images of an `ArrayViews`
 
 def resized(height: int, width: int, px: int) -> tuple[int, int]:
     """Return the height and width whose shorter side is `px`, the longer one rounded down, as
-    torchvision does.
-
-    Raises:
-        InputError: for an image so long and thin that the result would exceed LARGEST_PIXELS.
-    """
+    torchvision does. An image so long and thin that they exceed LARGEST_PIXELS is refused."""
     longer = int(px * max(height, width) / min(height, width))
     if px * longer > LARGEST_PIXELS:
         raise InputError(

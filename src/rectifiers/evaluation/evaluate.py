@@ -7,7 +7,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +17,9 @@ from rectifiers.data.sources import Split
 from rectifiers.evaluation.metrics import ErrorCounter, Errors, calibration, is_correct
 from rectifiers.evaluation.protocols import TestProtocol
 from rectifiers.runtime.distributed import all_reduce, world
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
 
 PIXELS_PER_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
@@ -48,7 +48,7 @@ class Result:
         errors = Errors(len(labels), int(correct.sum()), top5_correct)
         return cls(errors, calibration(scores, labels), correct, scores)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return plain types for a record; `correct` in hexadecimal digits, the first image in the
         highest bit."""
         by_scale = {str(px): errors.as_dict() for px, errors in self.by_scale.items()}
@@ -107,10 +107,6 @@ def evaluate(
     workers: processes that read images; timeout_s: how long to wait for a batch of theirs, 0 for
     ever. on_batch: called with the number of images after every batch, for a progress bar. Several
     processes share the batches, and each of them returns the result of all.
-
-    Raises:
-        Stopped: where a signal asks for it, on all processes.
-        RuntimeError: where the number of images counted is not the size of the split.
     """
     classifier.eval()
     dataset, rank, size = ViewDataset(split, protocol), world().rank, world().size
@@ -175,11 +171,7 @@ def save_scores(path: Path, scores: Scores) -> None:
 
 
 def load_scores(path: Path) -> Scores:
-    """Read a file that `save_scores` made; no pickled code is executed.
-
-    Raises:
-        InputError: where the file cannot be read or holds something else.
-    """
+    """Read a file that `save_scores` made; no pickled code is executed."""
     try:
         if not path.is_file():
             raise OSError("it is no regular file")
@@ -193,27 +185,20 @@ def load_scores(path: Path) -> Scores:
             raise ValueError(f"scores of shape {scores.shape}, labels of shape {labels.shape}")
     # a damaged file fails in as many ways as zip and NumPy's format know
     except Exception as error:
-        raise InputError(
-            f"{path} cannot be read as kept scores ({error}); remove it and test the run again"
-        ) from error
+        raise unreadable(path, error, "remove it and test the run again") from error
     return Scores(scores, labels, data, settings)
 
 
 def mean_result(members: Sequence[Scores]) -> Result:
     """Return the result of the members' mean scores (section 4.2; how the paper weighs its six
-    models is not known).
-
-    Raises:
-        InputError: where the scores are of other images, or by another protocol.
-    """
+    models is not known). All must be of the same images by the same protocol."""
     first = members[0]
     for other in members[1:]:
-        if (other.data, other.scores.shape) != (first.data, first.scores.shape):
-            raise InputError("the runs were tested on different data; give runs of one data set")
-        if other.settings != first.settings:
+        tests = [f"data {scores.data} by {scores.settings}" for scores in (first, other)]
+        if tests[0] != tests[1] or other.scores.shape != first.scores.shape:
             raise InputError(
-                f"the runs were tested by different settings, {first.settings} and "
-                f"{other.settings}; test them by the same"
+                f"the runs were tested on {' and on '.join(tests)}; test them on the same data by "
+                "the same settings"
             )
     total = sum(torch.from_numpy(member.scores) for member in members)
     return Result.from_scores(torch.as_tensor(total) / len(members), torch.from_numpy(first.labels))

@@ -2,11 +2,10 @@
 activations."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -145,7 +144,7 @@ class ResponseMeter(Metric):
     def listening(self) -> Iterator[None]:
         """Measure every forward pass in the body."""
 
-        def hook_of(layer: int) -> Any:
+        def hook_of(layer: int) -> Callable[[nn.Module, object, Tensor], None]:
             return lambda _, __, output: self.update(layer, output.detach())
 
         handles = [

@@ -2,7 +2,7 @@
 channels, input_px)."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from rectifiers.runtime.seeds import derive_seed
 from rectifiers.tracing import run
 
 Builder = Callable[..., nn.Module]
+Bias = float | Literal["torch_default"]
 EXAMPLES = 8  # standard normal images, on which the layers are found and filled
 
 
@@ -27,10 +28,6 @@ class ModuleNetwork(ImageNetwork):
 
     Activations are known by the names of the modules that `activation(channels)` made. left: what
     `initialize` did not fill, a sentence each.
-
-    Raises:
-        InputError: where it returns no module, or one that does not turn images into scores of all
-        classes.
     """
 
     def __init__(
@@ -91,7 +88,7 @@ class ModuleNetwork(ImageNetwork):
         *,
         seed: int,
         name: str,
-        bias: Any,
+        bias: Bias,
         images: Tensor | None = None,
         mode: Literal["forward", "empirical"] = "forward",
     ) -> list[LayerReport]:
@@ -134,7 +131,7 @@ class _Placeholder(nn.Module):
     shape: torch.Size | None = None
     reads_vectors = False  # of which the last dimension holds the channels
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         super().__init__()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -157,23 +154,17 @@ def timm_model(
     name: str = "resnet18",
 ) -> nn.Module:
     """Return timm's network `name`, its weights not trained, with `activation` wherever its
-    `act_layer` stands.
-
-    Raises:
-        InputError: where timm has no such network, or the network has no `act_layer`, needs images
-            of another size, or applies it to tokens, whose channels are not where an activation of
-            maps looks for them.
-    """
+    `act_layer` stands; tokens, whose channels are not where an activation of maps looks for them,
+    are refused."""
     import timm
 
     if not timm.is_model(name):
         near = timm.list_models(f"*{name}*")[:3]
         remedy = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
         raise InputError(f"model.name={name} is no network of timm; {remedy}")
-    sizes: dict[str, Any] = {"num_classes": classes, "in_chans": channels}
     try:
         model: nn.Module = timm.create_model(
-            name, pretrained=False, act_layer=_Placeholder, **sizes
+            name, act_layer=_Placeholder, num_classes=classes, in_chans=channels
         )
         _run_once(model, torch.zeros(1, channels, input_px, input_px))
     except Exception as error:  # networks without act_layer, or of one image size
@@ -195,7 +186,7 @@ def timm_model(
 def _run_once(model: nn.Module, images: Tensor) -> None:
     """Run the network, so that every placeholder sees what it stands in."""
 
-    def mark(_: nn.Module, __: Any, out: Tensor) -> None:
+    def mark(_: nn.Module, __: object, out: Tensor) -> None:
         out.of_linear = True  # type: ignore[attr-defined]
 
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]

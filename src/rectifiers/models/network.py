@@ -32,7 +32,7 @@ class ImageNetwork(nn.Module):
     activation_checkpointing = False
     is_compiled = False
 
-    def compile(self, *arguments: Any, **options: Any) -> None:
+    def compile(self, *arguments: object, **options: object) -> None:
         """Compile the forward pass in place, as `nn.Module.compile` does; hooks on its parts are
         not called then."""
         super().compile(*arguments, **options)
@@ -147,11 +147,7 @@ class Network(ImageNetwork):
 
 
 def of_rows(network: ImageNetwork) -> Network:
-    """Return `network`, which must be a chain of rows.
-
-    Raises:
-        InputError: where it is another module.
-    """
+    """Return `network`, which must be a chain of rows."""
     if not isinstance(network, Network):
         raise InputError(
             "this needs a network of rows, and model._target_ names another; choose a model with "

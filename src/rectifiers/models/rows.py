@@ -14,13 +14,13 @@ row but the last. A width factor multiplies filters and units.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Range
-from rectifiers.runtime.schema import Section, checked
+from rectifiers.runtime.schema import JsonObject, Section, checked
 
 Padding = Annotated[int, Range(ge=0)]
 Name = Annotated[str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
@@ -94,14 +94,9 @@ class Shape:
     multiply_adds: int
 
 
-def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> tuple[Row, ...]:
+def expand(rows: Sequence[JsonObject], *, width: float, classes: int) -> tuple[Row, ...]:
     """Return the layers that `rows` describe, with `width` times the channels (at least 1) and the
-    number of classes.
-
-    Raises:
-        InputError: where a row has no kind, two kinds, a key its kind does not know, or a value
-        that makes no layer.
-    """
+    number of classes."""
     layers: list[Row] = []
     for entry in rows:
         layers += _repeats(entry, width, classes)
@@ -117,7 +112,7 @@ def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> 
     return tuple(layers)
 
 
-def _repeats(entry: Mapping[str, Any], width: float, classes: int) -> list[Row]:
+def _repeats(entry: JsonObject, width: float, classes: int) -> list[Row]:
     kinds = [kind for kind in KINDS if kind in entry]
     if len(kinds) != 1 or "name" not in entry:
         raise InputError(
@@ -162,11 +157,8 @@ def trace(
     an image.
     pieces, outputs: channels that the activation reads and gives per unit; a layer before one emits
     `pieces` per unit. Multiply-adds count padded positions and leave out biases and pooling, the
-    convention that reproduces the paper's Table 3.
-
-    Raises:
-        InputError: where a map would have no position left; the message names the smallest input
-        that works.
+    convention that reproduces the paper's Table 3. A map without a position left is refused, with
+    the smallest input that works.
     """
     shapes = _try_trace(layers, channels, input_px, pieces, outputs, flat_input)
     if isinstance(shapes, str):

@@ -28,9 +28,7 @@ class TransformedUnits(nn.Module):
     alpha = -E[f'] and beta = -E[f + alpha s] make the mean slope and the mean zero. gamma is 1, or,
     with has_unit_variance, (E[t^2] E[t'^2])^(-1/4): the scale at which outputs and slopes are
     equally far from 1. They start as what holds for s ~ N(0, 1), and follow the data by `follow`.
-
-    Raises:
-        InputError: where f is linear, of which nothing remains.
+    Of a linear f nothing remains.
     """
 
     alpha: Tensor

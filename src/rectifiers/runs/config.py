@@ -26,7 +26,7 @@ from rectifiers.runs.sections import (
     Scheduler,
     Target,
     Trainer,
-    options,
+    not_chosen,
 )
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
@@ -76,17 +76,10 @@ class RunConfig(Section):
 
     @classmethod
     def of(cls, values: JsonObject) -> "RunConfig":
-        """Return a resolved, plain configuration as a typed one.
-
-        Raises:
-            InputError: for the first value that cannot be used; the message names key, value and
-                remedy.
-        """
+        """Return a resolved, plain configuration as a typed one."""
         for group in GROUPS:
             if not values.get(group):
-                raise InputError(
-                    f"{group} is not chosen; give {group}=<option> of: {options(group)}"
-                )
+                raise not_chosen(group)
         return checked(cls, _fill_in(values))
 
     def with_content(self, digest: str) -> "RunConfig":

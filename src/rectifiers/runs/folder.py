@@ -96,11 +96,8 @@ def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
     filelock closes it in forked children (a loader's worker outlives its killed parent by seconds),
     and opens no symbolic link.
 
-    patience_s: how long to wait for it: a process that is being ended has it for a while.
-
-    Raises:
-        RunLockedError: where another process holds it; the message says where.
-        InputError: where there can be no lock.
+    A RunLockedError says which other process holds it. patience_s: how long to wait for it: a
+    process that is being ended has it for a while.
     """
     path = folder.parent / ".locks" / folder.name
     refuse_link(path.parent)

@@ -243,10 +243,10 @@ class Trainer(Section):
     @model_validator(mode="before")
     @classmethod
     def _check_own(cls, values: JsonObject) -> JsonObject:
-        for key in OWN_TRAINER_ARGUMENTS & values.keys():
+        for key in values.keys() - cls.model_fields.keys() - MORE_TRAINER_ARGUMENTS:
             instead = OWN_TRAINER_HINTS.get(key)
             remedy = f"give {instead}" if instead else "leave it out"
-            raise InputError(f"trainer.{key} is set by train.py itself; {remedy}")
+            raise InputError(f"trainer.{key} is not for a run to set; {remedy}")
         if values.get("precision") in (32, 64, "32", "64"):
             return {**values, "precision": f"{values['precision']}-true"}
         return values
@@ -267,9 +267,7 @@ class Evaluation(Section):
     @model_validator(mode="after")
     def _check_protocols(self) -> Self:
         if not self.protocols:
-            raise InputError(
-                f"evaluation is not chosen; give evaluation=<option> of: {options('evaluation')}"
-            )
+            raise not_chosen("evaluation")
         return self
 
 
@@ -308,6 +306,11 @@ class Checkpoint(Section):
     """When last.ckpt is written."""
 
     every_n_steps: Count | None  # steps between checkpoints within an epoch; null: at its end alone
+
+
+def not_chosen(group: str) -> InputError:
+    """Return the error that a group has no option."""
+    return InputError(f"{group} is not chosen; give {group}=<option> of: {options(group)}")
 
 
 def options(group: str) -> str:

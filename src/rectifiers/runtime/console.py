@@ -33,6 +33,11 @@ EXTRAS = {
 stderr = Console(stderr=True)
 
 
+def say(line: str) -> None:
+    """Print a line on stderr as it is, however long."""
+    stderr.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
 def wide_stdout() -> Console:
     """Return the terminal, or 160 columns where there is none to say how many it has."""
     return Console(width=None if sys.stdout.isatty() else 160)
@@ -104,7 +109,7 @@ def progress_bar(
                 numbers = map(decimal if unit == "bytes" else "{:,}".format, (done, total))
                 suffix = "" if unit == "bytes" else f" {unit}"
                 line = f"{description}: {' of '.join(numbers)}{suffix}, {duration(left_s)} left"
-                stderr.print(line, highlight=False, soft_wrap=True, markup=False)
+                say(line)
 
         yield advance
 

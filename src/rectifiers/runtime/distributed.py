@@ -38,28 +38,19 @@ SINGLE_PROCESS = World()
 def world(environment: Mapping[str, str] = os.environ) -> World:
     """Return this process's place from the environment variables of torchrun or srun.
 
-    A SLURM batch script is no task of a step and counts as a single process.
-
-    Raises:
-        InputError: where the variables are no numbers or contradict each other.
-    """
+    A SLURM batch script is no task of a step and counts as a single process."""
     if "TORCHELASTIC_RUN_ID" in environment:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_WORLD_SIZE")
     elif int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
         names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_NUM_NODES")
     else:
         return SINGLE_PROCESS
-    try:
-        place = World(*(int(environment[name]) for name in names))
-    except (KeyError, ValueError) as error:
-        raise InputError(
-            f"{error} of the launcher is no number; start the processes by torchrun or srun"
-        ) from error
-    if not (0 <= place.rank < place.size and place.size % place.nodes == 0):
-        raise InputError(
-            f"{place.size} processes on {place.nodes} nodes is not the same number on each; "
-            "start as many on every node"
-        )
+    values = [environment.get(name, "") for name in names]
+    place = World(*(int(value) if value.isdecimal() else -1 for value in values))
+    is_place = 0 <= place.rank < place.size and place.local_rank >= 0 < place.nodes
+    if not is_place or place.size % place.nodes:
+        given = " ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
+        raise InputError(f"{given} is no place of a process; start as many on every node")
     return place
 
 

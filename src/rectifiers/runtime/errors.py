@@ -21,3 +21,13 @@ class InputError(Exception):
         _, marker, sentence = message.rpartition(f"{type(self).__name__}: ")
         super().__init__(sentence.strip() if marker else message)
         self.on_all_ranks, self.status = on_all_ranks, status
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says, without the advice that torch adds."""
+    return (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0]
+
+
+def unreadable(what: object, reason: object, remedy: str = "repair or remove it") -> InputError:
+    """Return the error that a file or a folder cannot be read."""
+    return InputError(f"{what} cannot be read ({reason}); {remedy}")

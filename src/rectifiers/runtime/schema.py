@@ -43,12 +43,9 @@ S = TypeVar("S", bound=Section)
 
 def checked(section: type[S], values: Mapping[str, object], at: str = "") -> S:
     """Return `values` as a `section`; lists become tuples, and integers fit where floats are asked.
+    An InputError names the first value that cannot be used, as `key=value: reason`.
 
-    at: the dotted key of the section, with a dot at its end, for the message.
-
-    Raises:
-        InputError: for the first value that cannot be used, as `key=value: reason`.
-    """
+    at: the dotted key of the section, with a dot at its end, for the message."""
     try:
         return section.model_validate_json(json.dumps(values, default=str))
     except ValidationError as error:
@@ -109,7 +106,7 @@ def check_call(function: Callable[..., object], options: Mapping[str, object], a
     checked(create_model("Options", __base__=Section, **fields), options, at)
 
 
-def _or_any(hint: Any) -> Any:
+def _or_any(hint: Any) -> object:
     try:
         TypeAdapter(hint)
     except PydanticSchemaGenerationError:

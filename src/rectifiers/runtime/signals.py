@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from rectifiers.runtime.console import stderr
+from rectifiers.runtime.console import say
 from rectifiers.runtime.distributed import all_reduce_max, world
 from rectifiers.runtime.errors import InputError
 
@@ -54,10 +54,7 @@ def deferring_signals() -> Iterator[None]:
 
     Acting in the handler itself would leave other processes waiting in a collective. Ignored
     signals stay ignored. Nested contexts, and contexts outside the main thread (which alone
-    receives signals), do nothing.
-
-    Raises:
-        InputError: where a process that loads images was killed, or found no room in shared memory.
+    receives signals), do nothing. The end of a process that loads images becomes an InputError.
     """
     global _pending, _deferring, _interruptible_where
     if _deferring or threading.current_thread() is not threading.main_thread():
@@ -77,8 +74,7 @@ def deferring_signals() -> Iterator[None]:
             raise Stopped(_pending, "at its end")
     except Stopped as stop:
         if world().rank == 0:
-            message = f"stopped by {stop.signal.name} {stop.where}; the same command goes on there"
-            stderr.print(message, highlight=False, soft_wrap=True, markup=False)
+            say(f"stopped by {stop.signal.name} {stop.where}; the same command goes on there")
         raise
     finally:
         for number, handler in handlers.items():

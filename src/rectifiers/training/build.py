@@ -3,10 +3,9 @@
 import inspect
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
@@ -35,7 +34,8 @@ from rectifiers.runtime.distributed import (
     broadcast_from_rank_zero,
     run_on_all_ranks,
 )
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, unreadable
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.signals import interruptible
 from rectifiers.tracing import batch_stats_mode
 from rectifiers.training import optim
@@ -67,12 +67,7 @@ def build(
 ) -> Run:
     """Return the run of `folder` as it is before its training, on every rank.
 
-    is_trained: whether it is only tested, which needs no batches that the processes divide.
-
-    Raises:
-        InputError: where its parts do not fit together: a map without a position, more processes
-            than images ...
-    """
+    is_trained: whether it is only tested, which needs no batches that the processes divide."""
     data = run_on_all_ranks(lambda: build_data(config, source, place))
     if not is_trained:
         _ = data.batches  # which cannot be made of every split by any number of processes
@@ -106,11 +101,7 @@ def build(
 
 def open_source(config: RunConfig) -> Source:
     """Open the data. A source's function that has a parameter `cache_dir` gets that of the
-    configuration.
-
-    Raises:
-        InputError: where they are not there, or not what `settings` say of them.
-    """
+    configuration."""
     settings = config.data
     root = settings.options.get("root")
     function = import_function("data", settings)
@@ -122,7 +113,7 @@ def open_source(config: RunConfig) -> Source:
     except OSError as error:
         if root is None:
             raise
-        raise InputError(f"data.root={root} cannot be read ({error}); give another") from error
+        raise unreadable(f"data.root={root}", error, "give another") from error
     if settings.protocol == "paper":
         source = replace(source, test=None)
     if settings.color_sigma and source.channels != 3:
@@ -140,12 +131,7 @@ def open_source(config: RunConfig) -> Source:
 
 def inspect_source(source: Source, config: RunConfig) -> Source:
     """Return the source with its hashes, in the splits of `data.protocol`; a collective call: rank
-    0 looks at all images for all ranks.
-
-    Raises:
-        InputError: for an image that cannot be read, for too few images for three splits, and where
-            the data are not those that the configuration names.
-    """
+    0 looks at all images for all ranks."""
     settings = config.data
 
     def look() -> tuple[str, ...] | None:
@@ -166,18 +152,9 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
 def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS) -> ImageData:
     """Return this process' share of the data, in batches."""
     settings = config.data
-    geometry = Geometry(
-        resize_px=settings.resize_px,
-        crop_px=settings.crop_px,
-        flip=settings.flip,
-        scale_jitter_px=settings.scale_jitter_px,
-        color_sigma=settings.color_sigma,
-        color_scale=settings.color_scale,
-        pad_px=settings.pad_px,
-    )
     return ImageData(
         source,
-        geometry,
+        Geometry(**{field.name: getattr(settings, field.name) for field in fields(Geometry)}),
         global_batch=settings.batch_size,
         seed=config.seed,
         workers=settings.num_workers,
@@ -244,7 +221,7 @@ def build_network(
     is_empirical = config.init.mode == "empirical"
     batch = images() if images and (is_empirical or needs_images(rule)) else None
     name = config.init.target.rpartition(".")[2]
-    settings: dict[str, Any] = {"seed": config.seed, "name": name, "bias": config.init.bias}
+    settings: JsonObject = {"seed": config.seed, "name": name, "bias": config.init.bias}
     if isinstance(network, ModuleNetwork):
         settings["mode"] = "empirical" if is_empirical else "forward"
         init_report = network.initialize(rule, **settings, images=batch)
@@ -315,12 +292,8 @@ def _forward(network: Network, x: Tensor) -> None:
 def training_cost(config: RunConfig, source: Source) -> int:
     """Return the multiply-adds of a whole training on the images of `source`, forward and
     backward."""
-    size = network_size(
-        config,
-        classes=len(source.classes),
-        channels=source.channels,
-        input_px=config.data.crop_px,
-    )
+    image = {"channels": source.channels, "input_px": config.data.crop_px}
+    size = network_size(config, classes=len(source.classes), **image)
     images = len(source.train.labels) * config.trainer.max_epochs
     return FORWARD_AND_BACKWARD * size["multiply_adds"] * images
 
@@ -361,19 +334,10 @@ def build_callbacks(config: RunConfig, folder: Path) -> list[Callback]:
 
 
 def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
-    """Return the optimiser of a network.
-
-    Raises:
-        InputError: for a setting that its class refuses.
-    """
+    """Return the optimiser of a network."""
     settings = config.optim
-    groups = parameter_groups(
-        network,
-        lr=settings.lr,
-        weight_decay=settings.weight_decay,
-        bias_lr_factor=settings.bias_lr_factor,
-        slope_weight_decay=settings.slope_weight_decay,
-    )
+    keys = ("lr", "weight_decay", "bias_lr_factor", "slope_weight_decay")
+    groups = parameter_groups(network, **{key: getattr(settings, key) for key in keys})
     kind = import_function("optim", settings)
     if settings.momentum is not None:
         kind = partial(kind, momentum=settings.momentum)

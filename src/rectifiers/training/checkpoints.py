@@ -3,9 +3,8 @@ shows the epoch."""
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -13,14 +12,15 @@ from pytorch_lightning.callbacks import Callback, Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
-from rectifiers.runtime.console import LineTimer, duration, stderr
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.console import LineTimer, duration, say
+from rectifiers.runtime.errors import InputError, first_line, unreadable
 from rectifiers.runtime.files import atomic_file, check_zip
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.signals import Stopped, pending_signal, stop_if_requested
 from rectifiers.tracking.loggers import log_history
-from rectifiers.training.module import Classifier
+from rectifiers.training.module import Classifier, State
 
-LINE: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}  # printed as it is
+PathLike = str | os.PathLike[str]
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 
 
@@ -33,47 +33,43 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """
 
     def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+        self, checkpoint: State, path: PathLike, storage_options: object = None
     ) -> None:
-        path = Path(os.fspath(path))
+        path = Path(path)
         try:
             with atomic_file(path) as file:
                 torch.save(checkpoint, file)
                 if path.exists():
                     os.replace(path, path.with_name(PREVIOUS))
         except (OSError, RuntimeError) as error:  # torch reports a full disk by a RuntimeError
-            raise InputError(
-                f"{path} could not be written ({first_line(error)}); make room there and give the "
-                "same command: the run goes on from its last checkpoint"
-            ) from error
+            raise not_written(path, first_line(error)) from error
 
     def load_checkpoint(
-        self,
-        path: Any,
-        map_location: Any = lambda storage, _: storage,
-        weights_only: bool | None = None,
-    ) -> dict[str, Any]:
+        self, path: PathLike, map_location: object = None, weights_only: bool | None = None
+    ) -> State:
         try:
             check_zip(Path(path))
-            checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+            checkpoint: State = torch.load(path, map_location="cpu", weights_only=True)
             state, saved = checkpoint["state_dict"], checkpoint["rectifiers"]
             if not isinstance(state, dict) or saved["history"] is None or not saved["run"]:
                 raise ValueError("it is no checkpoint of a run")
             return checkpoint
         except Exception as error:  # a damaged file fails in as many ways as pickle and zip know
-            raise InputError(
-                f"{path} cannot be read as a checkpoint ({first_line(error)}); remove it to start "
-                "this run from its beginning"
-            ) from error
+            remedy = "remove it to start this run from its beginning"
+            raise unreadable(path, first_line(error), remedy) from error
+
+
+def not_written(place: object, reason: object) -> InputError:
+    """Return the error that a disk is full, or gone."""
+    return InputError(
+        f"{place} could not be written ({reason}); make room there and give the same command: the "
+        "run goes on from its last checkpoint"
+    )
 
 
 def newest(folder: Path) -> Path | None:
     """Return the checkpoint to go on from: the last one, or the one before where that is damaged or
-    was being replaced.
-
-    Raises:
-        InputError: where there are checkpoints and none can be read.
-    """
+    was being replaced; an InputError where there are some and none can be read."""
     paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
     for path in paths:
         try:
@@ -84,22 +80,13 @@ def newest(folder: Path) -> Path | None:
                 raise
             # Put aside, or the next save would keep it in the place of the good one.
             path.rename(path.with_name(f"{path.name}.damaged"))
-            stderr.print(f"{str(error).partition(';')[0]}; going on from {paths[-1]}", **LINE)
+            say(f"{str(error).partition(';')[0]}; going on from {paths[-1]}")
     return None
-
-
-def first_line(error: Exception) -> str:
-    """Return what an error says, without the advice that torch adds."""
-    return (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0]
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
     """Read the weights of a network from a plain `state_dict`, or a file that holds one under that
-    name.
-
-    Raises:
-        InputError: where the file is damaged or holds anything else; nothing in it is executed.
-    """
+    name; nothing in it is executed."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if "rectifiers" in content:
@@ -108,10 +95,8 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         if not weights or not all(isinstance(weight, Tensor) for weight in weights.values()):
             raise ValueError("it holds no weights by name")
     except Exception as error:
-        raise InputError(
-            f"{path} cannot be read as a state_dict ({first_line(error)}); give what "
-            "torch.save(net.state_dict()) wrote"
-        ) from error
+        remedy = "give what torch.save(net.state_dict()) wrote"
+        raise unreadable(path, first_line(error), remedy) from error
     return {name.removeprefix("network."): weight for name, weight in weights.items()}
 
 
@@ -129,30 +114,30 @@ class ProgressLines(Callback):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._before = self.timer.clock(), trainer.global_step
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *batch: Any) -> None:
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: pl.Trainer, module: Classifier, outputs: object, batch: object, step: int
+    ) -> None:
         if not self.timer.is_due():
             return
-        now, step, (then, step_then) = self.timer.clock(), trainer.global_step, self._before
-        self._before = now, step
-        rate, steps = (step - step_then) / max(now - then, 1e-9), int(trainer.num_training_batches)
+        now, done, (then, done_then) = self.timer.clock(), trainer.global_step, self._before
+        self._before = now, done
+        rate, steps = (done - done_then) / max(now - then, 1e-9), int(trainer.num_training_batches)
         losses = module.train_loss  # its `compute` would wait for the other ranks
-        stderr.print(
-            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, step {batch[-1] + 1:,} of "
+        say(
+            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, step {step + 1:,} of "
             f"{steps:,}: loss {float(losses.mean_value / losses.weight):.4f}, "
             f"{rate * self.global_batch:,.0f} images per second, "
             f"learning rate {trainer.optimizers[0].param_groups[0]['lr']:g}, "
-            f"{duration((steps * (trainer.max_epochs or 0) - step) / rate)} left",
-            **LINE,
+            f"{duration((steps * (trainer.max_epochs or 0) - done) / rate)} left"
         )
 
-    def epoch_ended(self, max_epochs: int, row: Mapping[str, Any]) -> None:
+    def epoch_ended(self, max_epochs: int, row: JsonObject) -> None:
         """Print the line of an epoch's row."""
-        stderr.print(
+        say(
             f"epoch {row['epoch']}/{max_epochs}  loss {row['train_loss']:.4f}  "
             f"val top-1 error {row['val/top1_error_pct']:.2f} %  "
             f"{row['images_per_second']:,.0f} images per second  learning rate {row['lr']:g}  "
-            f"{duration(row['seconds'] * (max_epochs - row['epoch']))} left",
-            **LINE,
+            f"{duration(row['seconds'] * (max_epochs - row['epoch']))} left"
         )
 
 
@@ -186,7 +171,9 @@ class EpochEnd(Checkpoint):
         if trainer.is_global_zero and module.history:
             log_history(trainer.loggers, module.history, resuming=True)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *batch: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, *_: object
+    ) -> None:
         if trainer.is_last_batch:
             return
         stop = pending_signal()

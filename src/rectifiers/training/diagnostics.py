@@ -5,20 +5,21 @@ import copy
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from rectifiers.data.datamodule import Batch, CenterDataset
+from rectifiers.data.datamodule import Batch
 from rectifiers.models.network import of_rows
 from rectifiers.runtime.ranges import Count, Range
 from rectifiers.theory.fisher import check_two_layers, measure
 from rectifiers.training.checkpoints import EpochMeasure
-from rectifiers.training.module import Classifier
+from rectifiers.training.module import Classifier, State
 
 BINS = 60
 QUANTILES = (0.02, 0.25, 0.5, 0.75, 0.98)
@@ -67,13 +68,13 @@ class Signals(Callback):
         self._handles: list[RemovableHandle] = []
 
     def on_train_batch_start(  # type: ignore[override]
-        self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, module: Classifier, batch: Batch, batch_idx: int
     ) -> None:
         if trainer.global_step not in self.steps:
             return
         layers = self.found[trainer.global_step] = {}
 
-        def keep(layer: str, _: nn.Module, __: Any, output: Tensor) -> None:
+        def keep(layer: str, _: nn.Module, __: object, output: Tensor) -> None:
             if layer in layers:  # recomputed for the backward pass
                 return
             pair = layers[layer] = [distribution(output)]
@@ -98,7 +99,7 @@ class Weights(Callback):
         self.steps, self.found = frozenset(steps), dict[int, dict[str, Tensor]]()
 
     def on_train_batch_start(  # type: ignore[override]
-        self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, module: Classifier, batch: Batch, batch_idx: int
     ) -> None:
         if trainer.global_step in self.steps:
             self._keep(trainer.global_step, module)
@@ -112,10 +113,9 @@ class Weights(Callback):
         }
 
 
-def first_images(trainer: Any, part: str, images: int) -> Batch:
+def first_images(trainer: pl.Trainer, part: str, images: int) -> Batch:
     """Return the centre views of the first `images` images of a split."""
-    data = trainer.datamodule
-    views = CenterDataset(data.source, part, data.geometry, skip_bad=data.skip_bad)
+    views = trainer.datamodule.centre_views(part)  # type: ignore[attr-defined]
     return views.__getitems__(range(min(images, len(views))))
 
 
@@ -204,10 +204,10 @@ class ZigzagMeasure(EpochMeasure):
     last: dict[str, Tensor] = field(init=False, default_factory=dict)
     steps: int = field(init=False, default=0)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {name: getattr(self, name) for name in ("signs", "length", "first", "last", "steps")}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         for name, kept in state_dict.items():
             setattr(self, name, kept)
 
@@ -216,7 +216,7 @@ class ZigzagMeasure(EpochMeasure):
 
     @torch.no_grad()
     def on_before_optimizer_step(  # type: ignore[override]
-        self, trainer: pl.Trainer, module: Classifier, optimizer: Any
+        self, trainer: pl.Trainer, module: Classifier, optimizer: Optimizer
     ) -> None:
         for name, weight in weights_by_layer(module).items():
             if self.steps == 0:

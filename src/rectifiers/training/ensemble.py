@@ -33,10 +33,6 @@ def ensemble(
     What a run lacks, training or kept scores, is made first, by all processes where there are
     several; rank 0 averages. The record lies in `runs_dir` under a name made of theirs.
     experiment: the experiment that it answers, where it is one of the paper's.
-
-    Raises:
-        InputError: where a run diverged, or the runs differ in their data or their protocols'
-            settings.
     """
     names = sorted(members[0][0].evaluation.protocols)
     outcomes = []

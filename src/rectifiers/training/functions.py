@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 import yaml
-from pytorch_lightning import Trainer
 from torch import Generator, Tensor, nn
 
 from rectifiers.activation_modules import Function, pieces
@@ -21,9 +20,11 @@ from rectifiers.activations import ByLayer, check_gain, check_gradient, check_ou
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
 from rectifiers.gains import Mode, describe, gain
 from rectifiers.initializers import Layer
+from rectifiers.models.network import ActivationFactory
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.sections import SOME_CLASSES, Target
+from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import check_call
@@ -53,11 +54,7 @@ MAP_SIDES = (8, 8)  # px, of the maps that an activation is tried on
 
 def import_function(key: str, target: Target) -> Callable[..., Any]:
     """Return the function that `target`, the value of `key`, names, with its settings as keywords.
-
-    Raises:
-        InputError: where it cannot be imported, does not take a setting or its value, or is of
-            another kind.
-    """
+    It must be one that can be called as its group's are, and take each setting's value."""
     name = f"{key}._target_={target.target}"
     try:
         function = pkgutil.resolve_name(target.target)
@@ -103,15 +100,10 @@ def _similar_name(name: str) -> str:
     )
 
 
-def _activation_factory(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:
+def _activation_factory(function: Callable[..., Any], target: Target) -> ActivationFactory:
     """Return what builds a layer's activation, with the number of channels and the layer's name
-    where `function` asks for them.
-
-    A function that needs one argument, and neither of these, is one of tensors.
-
-    Raises:
-        InputError: where it needs anything else.
-    """
+    where `function` asks for them. One that needs one argument, and neither of these, is of
+    tensors; one that needs anything else is refused."""
     name, settings = f"activation._target_={target.target}", target.options
     parameters = list(inspect.signature(function).parameters.values())
     channel_keys = [p.name for p in parameters if p.name in CHANNELS and p.name not in settings]
@@ -148,24 +140,17 @@ def _activation_factory(function: Callable[..., Any], target: Target) -> Callabl
     return ByLayer(build_activation) if takes_layer else build_activation
 
 
-def _of_tensors(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:
+def _of_tensors(function: Callable[..., Tensor], target: Target) -> ActivationFactory:
     """Return what builds the module that applies a function of tensors."""
     return lambda channels: Function(partial(function, **target.options), target.target)
 
 
 def check_functions(config: RunConfig) -> None:
-    """Import every function that `config` names, check its settings, and try what needs no data.
-
-    Raises:
-        InputError: for the first one that cannot be used.
-    """
+    """Import every function that `config` names, check its settings, and try what needs no data."""
     for name in config.logger.targets():
         if name in LOGGER_PACKAGES and find_spec(name) is None:
-            raise InputError(
-                f"logger={name} needs {name}, which is not installed; call make setup "
-                f"EXTRAS={name}, or choose logger=csv"
-            )
-    _check_trainer(config)
+            raise InputError(f"logger={name}: {missing_extra(ModuleNotFoundError(name=name))}")
+    _check_monitors(config)
     loggers = {f"logger.{name}": logger for name, logger in config.logger.targets().items()}
     for key, target in (config.targets() | loggers).items():
         function = import_function(key, target)
@@ -180,13 +165,8 @@ def check_functions(config: RunConfig) -> None:
     _check_activation(config)
 
 
-def _check_trainer(config: RunConfig) -> None:
-    """Check the arguments of Lightning's Trainer, and the numbers that its callbacks monitor."""
-    for key in config.trainer.more:
-        if key not in inspect.signature(Trainer).parameters:
-            raise InputError(
-                f"trainer.{key} is not an argument of Lightning's Trainer; leave it out"
-            )
+def _check_monitors(config: RunConfig) -> None:
+    """Check the names of the numbers that callbacks monitor."""
     callbacks = config.callbacks or {}
     if any(not target.target.startswith(KNOWN_CALLBACKS) for target in callbacks.values()):
         return  # a callback of the user's may log the number
@@ -200,11 +180,8 @@ def _check_trainer(config: RunConfig) -> None:
 
 
 def _check_activation(config: RunConfig) -> None:
-    """Try the activation on normal numbers, and its gain where the initialiser reads that.
-
-    Raises:
-        InputError: where training would fail, or start from weights of a wrong scale.
-    """
+    """Try the activation on normal numbers, and its gain where the initialiser reads that:
+    training would fail, or start from weights of a wrong scale."""
     factory = import_function("activation", config.activation_at_depth())
     rule = import_function("init", config.init)
     with torch.random.fork_rng(devices=[]):  # a module may draw its parameters
@@ -263,14 +240,10 @@ def name_activation(choices: Choices, config: RunConfig, description: str | None
 
 
 def _some_activations(
-    config: RunConfig, factory: Callable[[int], nn.Module]
+    config: RunConfig, factory: ActivationFactory
 ) -> list[tuple[str, int, nn.Module]]:
     """Build (kind of layer, channels, activation) of the first conv and linear layers that have
-    one, in their order; of all layers where activations differ by layer.
-
-    Raises:
-        InputError: where a choice by layer fits none.
-    """
+    one, in their order; of all layers where activations differ by layer."""
     if config.model.rows is None:  # one is as good as any
         return [("conv", 16, factory(16))]
     rows = [row for row in config.model.layers(SOME_CLASSES) if row.weighted][:-1]

@@ -6,7 +6,7 @@ as it would have."""
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytorch_lightning as pl
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rectifiers.chains import layers_of
+from rectifiers.data.datamodule import ImageData
 from rectifiers.evaluation.metrics import ResponseMeter
 from rectifiers.initializers import Layer, he
 from rectifiers.models.network import of_rows
@@ -23,7 +24,7 @@ from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Range
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.training.module import Classifier
+from rectifiers.training.module import Classifier, State
 
 
 @dataclass(eq=False)
@@ -49,7 +50,7 @@ class _Once(Callback):
         raise NotImplementedError
 
 
-def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
+def dead_units(module: Classifier, data: ImageData) -> dict[str, Tensor]:
     """Return which units of every layer with an activation are positive on no training image: bool
     [units]."""
     network, activations = module.network, module.network.activations()
@@ -81,10 +82,10 @@ class ReviveDead(_Once):
     trained: dict[str, Tensor] = field(init=False, default_factory=dict)
     kept: dict[str, Tensor] = field(init=False, default_factory=dict)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"trained": self.trained, "kept": self.kept}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         self.trained, self.kept = state_dict["trained"], state_dict["kept"]
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
@@ -110,7 +111,7 @@ class ReviveDead(_Once):
             self.trained = redrawn
             self.kept = {name: p.detach().clone() for name, p in parameters.items()}
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Classifier, *_: Any) -> None:  # type: ignore[override]
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Classifier, *_: object) -> None:  # type: ignore[override]
         if not self.trained:
             return
         with torch.no_grad():
@@ -168,10 +169,10 @@ class Greedy(Callback):
     _bypasses: list[RemovableHandle] = field(init=False, default_factory=list)
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        if trainer.world_size > 1:
-            raise InputError(
-                f"callbacks=greedy changes which weights are trained, and {trainer.world_size} "
-                "processes agree on those once, at the start; start one process"
+        if trainer.world_size > 1 or module.network.is_compiled:
+            raise InputError(  # neither DDP nor a compiled network notices
+                "callbacks=greedy changes the network as it trains; start one process, and give "
+                "compile=false"
             )
         hidden = [site.module for site in of_rows(module.network).sites()[:-1]]
         widths = {width for m in hidden[1:] for width in m.weight.shape}
@@ -186,10 +187,6 @@ class Greedy(Callback):
                 f"trainer.max_epochs={trainer.max_epochs} is less than {len(hidden)} hidden layers "
                 f"times callbacks.greedy.epochs_a_layer={self.epochs_a_layer}; give at least "
                 f"{needed}"
-            )
-        if module.network.is_compiled:
-            raise InputError(
-                "callbacks=greedy changes the network as it trains; give compile=false"
             )
 
     def on_train_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]

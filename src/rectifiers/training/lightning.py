@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -32,12 +31,13 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime import machine
-from rectifiers.runtime.console import stderr
+from rectifiers.runtime.console import say, stderr
 from rectifiers.runtime.distributed import World, all_gather, check_agreement, join_process_group
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.machine import keep_freed_memory
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.training.build import Run, build_callbacks
-from rectifiers.training.checkpoints import LINE, AtomicCheckpointIO, EpochEnd, ProgressLines
+from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd, ProgressLines
 from rectifiers.training.module import Classifier
 
 # what is no gradient is agreed on by the processors
@@ -60,21 +60,23 @@ UNHELPFUL = (
 def check_hardware(config: RunConfig, place: World) -> None:
     """Refuse hardware that is not there and processes that were not started."""
     trainer, per_node = config.trainer, place.size // place.nodes
-    if trainer.accelerator == "gpu" and not torch.cuda.is_available():
+    gpus = torch.cuda.device_count() if trainer.accelerator == "gpu" else None
+    if gpus is not None and per_node > gpus:
         raise InputError(
-            "trainer.accelerator=gpu needs a GPU, and torch sees none; choose trainer=cpu"
+            f"trainer.accelerator=gpu with {per_node} processes on this node needs as many GPUs, "
+            f"and torch sees {gpus}; start fewer processes, or choose trainer=cpu"
         )
     if trainer.accelerator == "cpu":
-        for key, is_for_gpus in (
-            ("trainer.precision=16-mixed", trainer.precision == "16-mixed"),
-            ("fast=true", config.fast),
-            ("trainer.benchmark=true", trainer.benchmark),
-        ):
-            if is_for_gpus:
-                raise InputError(
-                    f"{key} is for GPUs, and trainer.accelerator=cpu; choose trainer=gpu or leave "
-                    "it out (trainer.precision=bf16-mixed is faster on a processor that has it)"
-                )
+        for_gpus = {
+            "trainer.precision=16-mixed": trainer.precision == "16-mixed",
+            "fast=true": config.fast,
+            "trainer.benchmark=true": trainer.benchmark,
+        }
+        for key in (key for key, is_asked in for_gpus.items() if is_asked):
+            raise InputError(
+                f"{key} is for GPUs, and trainer.accelerator=cpu; choose trainer=gpu, or leave it "
+                "out"
+            )
     if config.fast and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise InputError(
             f"fast=true needs a GPU with bfloat16, which {torch.cuda.get_device_name()} has not; "
@@ -88,20 +90,11 @@ def check_hardware(config: RunConfig, place: World) -> None:
             "by scripts/slurm/train.sbatch, srun or torchrun, or leave the two keys out",
             on_all_ranks=True,
         )
-    if trainer.accelerator == "gpu" and per_node > torch.cuda.device_count():
-        raise InputError(
-            f"{per_node} processes on this node share {torch.cuda.device_count()} GPUs; start one "
-            "process a GPU"
-        )
 
 
 def init_distributed(config: RunConfig, place: World) -> None:
     """Join the other processes of the run, before any of them waits for what another never does.
-
-    Raises:
-        InputError: where the hardware or the processes are not there, or the processes were not
-            given the same configuration: on every rank, with the key and both values.
-    """
+    All must have been given the same configuration."""
     accelerator = config.trainer.accelerator
     check_hardware(config, place)
     if accelerator == "gpu":
@@ -113,8 +106,8 @@ def init_distributed(config: RunConfig, place: World) -> None:
         check_agreement({"code": code_fingerprint(), **_flat(shared)})
 
 
-def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(node: JsonObject, prefix: str = "") -> JsonObject:
+    flat: JsonObject = {}
     for key, value in node.items():
         nested = isinstance(value, dict)
         flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
@@ -141,7 +134,7 @@ def announce(
         f"{place.nodes} node{'' if place.nodes == 1 else 's'}",
         f"{place.size} process{'' if place.size == 1 else 'es'} on {devices}",
     )
-    stderr.print(f"run {run}: {', '.join(parts)}", **LINE)
+    say(f"run {run}: {', '.join(parts)}")
 
 
 def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] = ()) -> pl.Trainer:
@@ -170,10 +163,7 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
     if not has_bar and place.rank == 0:
         shown = [ProgressLines(config.data.batch_size)]
     epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps)
-    arguments: dict[str, Any] = {
-        "enable_progress_bar": has_bar,
-        "enable_model_summary": False,
-    } | settings.more
+    display: JsonObject = {"enable_progress_bar": has_bar, "enable_model_summary": False}
     trainer = pl.Trainer(
         accelerator=settings.accelerator,
         devices=place.size // place.nodes,
@@ -187,7 +177,7 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
         plugins=[AtomicCheckpointIO()],
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
-        **arguments,
+        **display | settings.more,
     )
     # The handlers of `runtime.signals` stay. Lightning has no switch for its own of SIGTERM, which
     # would broadcast while other ranks are within another collective.
@@ -196,11 +186,8 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
 
 
 def fit(trainer: pl.Trainer, module: Classifier, data: ImageData, checkpoint: Path | None) -> None:
-    """Train to the end, from `checkpoint` where there is one.
-
-    Raises:
-        KeyboardInterrupt: on Ctrl-C, which Lightning turns into `exit(1)`.
-    """
+    """Train to the end, from `checkpoint` where there is one. Ctrl-C stays a KeyboardInterrupt,
+    which Lightning turns into `exit(1)`."""
     try:
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     except SystemExit as exiting:

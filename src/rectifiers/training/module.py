@@ -19,10 +19,12 @@ from rectifiers.models.network import ImageNetwork
 from rectifiers.prelu import batched_slope_check
 from rectifiers.runtime.distributed import all_gather, start_any
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.tracking.loggers import logged
 from rectifiers.training.optim import Schedule
 
+State = dict[str, Any]  # of a checkpoint, or a part of it
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
 
@@ -70,7 +72,7 @@ class Classifier(pl.LightningModule):
         self.build_optimizer, self.schedule = optimizer, schedule
         self.seed, self.run, self.codes = seed, run, [code]
         self.drop_epochs: list[int] = []
-        self.history: list[dict[str, Any]] = []
+        self.history: list[JsonObject] = []
         self.stopped_by: str | None = None  # a callback that ended the training early
         self.unreadable: set[int] = set()  # training images that were replaced, by index
         self.val = ErrorCounter(classes)
@@ -79,8 +81,8 @@ class Classifier(pl.LightningModule):
         self.train_loss, self.val_loss = MeanMetric(nan_strategy="disable"), MeanMetric()
         self.responses = ResponseMeter(network.activations())
         self._num_images, self._train_s = 0, 0.0
-        self._schedule_state: dict[str, Any] = {}
-        self._epoch_so_far: list[dict[str, Any]] | None = None
+        self._schedule_state: State = {}
+        self._epoch_so_far: list[State] | None = None
         self._bad_layer = ""
         self._step: Step
 
@@ -105,7 +107,7 @@ class Classifier(pl.LightningModule):
         self.train_loss.reset()
         self._num_images, self._started = 0, time.perf_counter()
 
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout depends on (seed, step, rank) alone, so a continued run draws the masks that it
         # would have drawn.
         rank = [self.global_rank] if self.global_rank else []
@@ -199,7 +201,7 @@ class Classifier(pl.LightningModule):
     def _val_errors(self) -> list[float]:
         return [row["val/top1_error_pct"] for row in self.history]
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(self, checkpoint: State) -> None:
         checkpoint["rectifiers"] = {
             "run": self.run,
             "history": self.history,
@@ -217,15 +219,12 @@ class Classifier(pl.LightningModule):
         """Return the indices of the training images that any process could not read."""
         return sorted(set().union(*all_gather(self.unreadable)))
 
-    def _epoch_state(self) -> dict[str, Any]:
+    def _epoch_state(self) -> State:
         loss = {name: getattr(self.train_loss, name).item() for name in LOSS_STATES}
-        return {
-            "loss": loss,
-            "seen": self._num_images,
-            "train_s": time.perf_counter() - self._started,
-        }
+        train_s = time.perf_counter() - self._started
+        return {"loss": loss, "seen": self._num_images, "train_s": train_s}
 
-    def _restore_epoch(self, states: list[dict[str, Any]]) -> None:
+    def _restore_epoch(self, states: list[State]) -> None:
         size = self.trainer.world_size
         if len(states) == size:
             state = states[self.global_rank]
@@ -240,7 +239,7 @@ class Classifier(pl.LightningModule):
             getattr(self.train_loss, name).fill_(value)
         self._num_images, self._started = state["seen"], time.perf_counter() - state["train_s"]
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(self, checkpoint: State) -> None:
         kept = checkpoint["rectifiers"]
         if kept["run"] != self.run:
             raise InputError(
@@ -258,8 +257,7 @@ class Classifier(pl.LightningModule):
 
 
 def refuse_other_network(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Raise an InputError where `weights` are of another network than `module`; it names the first
-    that differs."""
+    """Refuse `weights` of another network than `module`, by the first that differs."""
     shapes = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     others = {name: tuple(value.shape) for name, value in weights.items()}
     for name in sorted(shapes.keys() | others.keys()):

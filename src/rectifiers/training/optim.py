@@ -10,13 +10,17 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from rectifiers.runtime.schema import JsonObject
+
+Group = dict[str, Any]  # parameters of an optimiser with their settings
+
 
 def build_optimizer(
     kind: Callable[..., Optimizer],
-    groups: list[dict[str, Any]],
+    groups: list[Group],
     *,
     fused: bool = False,
-    **settings: Any,
+    **settings: object,
 ) -> Optimizer:
     """Return an optimiser of the class `kind`.
 
@@ -42,7 +46,7 @@ def build_optimizer(
     return optimizer
 
 
-def _start_momentum_at_zero(optimizer: Optimizer, *_: Any) -> None:
+def _start_momentum_at_zero(optimizer: Optimizer, *_: object) -> None:
     """Give every parameter a momentum buffer of zeros, which leaves the first step as it is:
     torch's fused step needs buffers for all parameters of a group or for none."""
     for group in optimizer.param_groups:
@@ -131,11 +135,11 @@ class Schedule:
         else:
             self._scheduler.step()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> JsonObject:
         """Return what a checkpoint keeps beside the optimiser's state."""
         return self._scheduler.state_dict() if self._scheduler else {}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: JsonObject) -> None:
         """Go on from a checkpoint; an empty state is that of the start."""
         if self._scheduler and state:
             self._scheduler.load_state_dict(state)

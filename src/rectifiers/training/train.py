@@ -17,7 +17,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import Found, Outcome, begin, find, run_folder, run_lock
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult
-from rectifiers.runtime.console import stderr
+from rectifiers.runtime.console import say
 from rectifiers.runtime.distributed import (
     World,
     broadcast_from_rank_zero,
@@ -26,7 +26,7 @@ from rectifiers.runtime.distributed import (
     run_on_all_ranks,
     world,
 )
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, first_line
 from rectifiers.runtime.files import NO_ROOM, check_writable, refuse_link, write_text
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.tracking.loggers import log_results
@@ -34,12 +34,11 @@ from rectifiers.training import lightning
 from rectifiers.training.build import Run, build, inspect_source, open_source
 from rectifiers.training.checkpoints import (
     LAST,
-    LINE,
     PREVIOUS,
     AtomicCheckpointIO,
-    first_line,
     load_weights,
     newest,
+    not_written,
 )
 from rectifiers.training.functions import (
     Choices,
@@ -68,9 +67,8 @@ def train(
     overrides: what was typed for it after `python train.py`, kept in the record too.
     callbacks: look on while it trains and change nothing; the record does not know of them.
 
-    Raises:
-        InputError: for bad input; nothing has been overwritten then.
-        Stopped: where a signal asked for it; the same command goes on from the last checkpoint.
+    Bad input is an InputError, and nothing has been overwritten then. A signal ends in Stopped; the
+    same command goes on from the last checkpoint.
     """
     place = world()
     with deferring_signals(), translate_errors(config, place), ExitStack() as until_the_end:
@@ -122,11 +120,7 @@ def check_places(config: RunConfig) -> None:
 
 
 def open_together(config: RunConfig) -> Source:
-    """Open the data on every rank, and look at all images; a collective call.
-
-    Raises:
-        InputError: where they cannot be used, or are not the same everywhere.
-    """
+    """Open the data, the same on every rank, and look at all images; a collective call."""
     source = run_on_all_ranks(lambda: open_source(config))
     if world().size > 1:
         check_agreement({"data": source.outline})
@@ -139,9 +133,6 @@ def find_or_lock(
     """Return (`config`, without `rerun` in a restart of it, the run's folder, what there is of it).
 
     Unless that is complete, this process, or rank 0 of several, holds the run until the end.
-
-    Raises:
-        InputError: where another process holds it.
     """
     # after a restart, rank 0 may be on another node than the one that is still being ended
     patience_s = 1 if place.size == 1 else 10
@@ -167,15 +158,10 @@ def begin_folder(run: Run) -> None:
     set aside."""
     init_report = [entry.as_dict() for entry in run.init_report]
     files = {"config.yaml": run.config.as_dict(), "init_report.yaml": init_report}
-    try:
-        begin(run.folder, rerun=run.config.rerun)
-        for name, content in files.items():
-            write_text(run.folder / name, yaml.safe_dump(content, sort_keys=False))
-        save_preprocess(run.preprocess, run.folder / "statistics.pt")
-    except OSError as error:
-        raise InputError(
-            f"runs_dir={run.config.runs_dir} cannot be written ({error}); give another"
-        ) from error
+    begin(run.folder, rerun=run.config.rerun)
+    for name, content in files.items():
+        write_text(run.folder / name, yaml.safe_dump(content, sort_keys=False))
+    save_preprocess(run.preprocess, run.folder / "statistics.pt")
 
 
 def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diverged | None:
@@ -190,7 +176,7 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
     trainer = lightning.build_trainer(run, loggers, callbacks)
     start = broadcast_from_rank_zero(lambda: config.ckpt_path or newest(folder))
     if start is not None and run.place.rank == 0:
-        stderr.print(f"continuing from {start}", **LINE)
+        say(f"continuing from {start}")
     try:
         lightning.fit(trainer, run.classifier, run.data, start)
     except Diverged as diverged:
@@ -199,22 +185,16 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
 
 
 def load_trained(run: Run, existing: Found) -> None:
-    """Load the last checkpoint of a training that is finished, to test it by more protocols.
-
-    Raises:
-        InputError: where it is gone or damaged.
-    """
+    """Load the last checkpoint of a training that is finished, to test it by more protocols."""
     last = existing.path.with_name(LAST)
-    if not last.exists():
-        raise InputError(
-            f"evaluation=[{', '.join(existing.lacking)}] asks for more than {existing.path} has, "
-            "and last.ckpt is gone; give rerun=true to train this run again"
-        )
     try:
         checkpoint = AtomicCheckpointIO().load_checkpoint(last)
     except InputError as error:
-        reason = str(error).partition(";")[0]
-        raise InputError(f"{reason}; give rerun=true to train this run again") from error
+        reason, more = str(error).partition(";")[0], ",".join(existing.lacking)
+        raise InputError(
+            f"evaluation=[{more}] needs the run's network, and {reason}; give rerun=true to train "
+            "it again"
+        ) from error
     run.classifier.on_load_checkpoint(checkpoint)
     run.classifier.load_state_dict(checkpoint["state_dict"])
 
@@ -237,10 +217,6 @@ def test_weights(config: RunConfig, path: Path) -> Results:
 
     Several processes test together, and each returns the result of all. Kept scores go into a
     folder beside the file, `<file>.tested`.
-
-    Raises:
-        InputError: where the file holds no weights, or those of another network than `config`
-            describes.
     """
     place, folder = world(), path.with_name(f"{path.name}.tested")
     for part in (folder, folder / "scores"):
@@ -268,10 +244,7 @@ def translate_errors(config: RunConfig, place: World) -> Iterator[None]:
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        raise InputError(
-            f"{error.filename or config.runs_dir} could not be written ({error.strerror}); make "
-            "room there and give the same command: the run goes on from its last checkpoint"
-        ) from error
+        raise not_written(error.filename or config.runs_dir, error.strerror) from error
     except RuntimeError as error:
         if str(error).startswith("DataLoader timed out"):
             raise InputError(

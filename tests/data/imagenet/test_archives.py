@@ -87,7 +87,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("content", "sentence"), HOSTILE)
 def test_a_hostile_tar_is_refused_in_one_sentence(content: bytes, sentence: str) -> None:
-    with pytest.raises(InputError, match=rf"^x\.tar.*{sentence}.*fetch the archive again"):
+    with pytest.raises(InputError, match=rf"^x\.tar.*{sentence}.*fetch it again"):
         listed(content)
 
 
@@ -200,7 +200,10 @@ def test_a_label_is_the_position_among_wnids(tmp_path: Path) -> None:
         ({"truth": "1\n2\n3\n"}, "must have 4"),
         ({"truth": "1\n2\n3\n4\n"}, "numbers from 1 to 3"),
         ({"rows": LEAVES[:2] + INNER}, "must have 3"),
-        ({"rows": (*LEAVES[:2], (3, "../evil", 0))}, "which is no WNID"),
+        (
+            {"rows": (*LEAVES[:2], (3, "../evil", 0))},
+            "must have 3 classes, each",
+        ),
     ],
 )
 def test_an_inconsistent_devkit_is_refused(changed: dict, reason: str, tmp_path: Path) -> None:

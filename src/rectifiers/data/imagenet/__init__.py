@@ -9,13 +9,14 @@ import yaml
 
 from rectifiers.data.imagenet.shards import (
     MANIFEST,
+    PULL,
     SPLITS,
     ShardSplit,
     file_sha256,
     read_manifest,
 )
 from rectifiers.data.sources import Source
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import CHECKOUT, git
 
 
@@ -25,9 +26,6 @@ def imagenet(root: str = "data/prepared/imagenet") -> Source:
 
     The source is `pinned` where a committed lock of the project names this manifest, and so every
     byte.
-
-    Raises:
-        InputError: where the folder is incomplete, or a lock cannot be read.
     """
     base = Path(root)
     manifest = read_manifest(base)
@@ -36,12 +34,9 @@ def imagenet(root: str = "data/prepared/imagenet") -> Source:
         try:
             is_same = file_sha256(path) == sha256
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error}); pull the data again") from error
+            raise unreadable(path, error, PULL) from error
         if not is_same:
-            raise InputError(
-                f"{path} is not what was written there; pull the data again, or prepare the "
-                "archives again"
-            )
+            raise InputError(f"{path} is not what was written there; {PULL}")
     classes = tuple(facts["wnid"] for facts in manifest["classes"])
     train, val = (ShardSplit(base, split, manifest) for split in SPLITS)
     pinned = CHECKOUT is not None and is_pinned((base / MANIFEST).read_bytes(), CHECKOUT)
@@ -70,9 +65,6 @@ def locked_outs(lock: Path, text: str | None = None) -> dict[Path, Out]:
     """Return the outputs of a lock by their paths below the project.
 
     text: the lock's content, where that is not the file's present one.
-
-    Raises:
-        InputError: for a lock that cannot be read.
     """
     try:
         stages = yaml.safe_load(lock.read_text() if text is None else text)["stages"].items()
@@ -82,9 +74,7 @@ def locked_outs(lock: Path, text: str | None = None) -> dict[Path, Out]:
             for out in stage.get("outs", [])
         }
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{lock} cannot be read as a lock of DVC ({error!r}); restore it from git"
-        ) from error
+        raise unreadable(lock, repr(error), "restore it from git") from error
 
 
 def is_pinned(manifest: bytes, project: Path) -> bool:
@@ -92,9 +82,6 @@ def is_pinned(manifest: bytes, project: Path) -> bool:
 
     Of a lock the commit counts, not the present file, because `dvc repro` writes whatever came out
     into it; outside a git repository, the present file does.
-
-    Raises:
-        InputError: for a lock that cannot be read.
     """
     md5, in_git = hashlib.md5(manifest).hexdigest(), git("rev-parse", "--git-dir", at=project)
     for lock in locks(project):

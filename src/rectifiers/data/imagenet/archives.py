@@ -17,7 +17,7 @@ import numpy as np
 import scipy.io
 import yaml
 
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, unreadable
 
 ROLES = ("train", "val", "devkit")
 HEADER_LIMIT = 1 << 20  # bytes of a tar's header (long names, pax records)
@@ -81,12 +81,13 @@ class Devkit:
 Members = Callable[[], list[Member]]
 
 
-def read_expected(path: Path) -> Expected:
-    """Read a file of pins and counts, such as `pipelines/imagenet/archives.yaml`.
+def refused(what: object, problem: str) -> InputError:
+    """Return the error that an archive, or a part of one, is not the official one."""
+    return InputError(f"{what} {problem}; fetch it again")
 
-    Raises:
-        InputError: where the file cannot be read.
-    """
+
+def read_expected(path: Path) -> Expected:
+    """Read a file of pins and counts, such as `pipelines/imagenet/archives.yaml`."""
     try:
         content = yaml.safe_load(path.read_text())
         archives = {}
@@ -100,14 +101,11 @@ def read_expected(path: Path) -> Expected:
             content[key] = (least, most)
         return Expected(archives, **content)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{path} cannot be read as a list of archives ({error!r}); restore it from git"
-        ) from error
+        raise unreadable(path, repr(error), "restore it from git") from error
 
 
 def file_md5(path: Path, on_bytes: Callable[[int], None] = lambda count: None) -> str:
-    """Return the md5 of a file. on_bytes: called with the number of bytes after each part that is
-    read."""
+    """Return the md5 of a file. on_bytes: called with the number of bytes of each part."""
     content = hashlib.md5()
     with open(path, "rb") as file:
         while part := file.read(READ_BYTES):
@@ -117,25 +115,15 @@ def file_md5(path: Path, on_bytes: Callable[[int], None] = lambda count: None) -
 
 
 def verify(archive: Archive, md5: Callable[[Path], str] = file_md5) -> None:
-    """Check that an archive has its pinned size and md5.
-
-    Raises:
-        InputError: where it is missing or differs, with the remedy.
-    """
+    """Refuse an archive that is missing, or has not its pinned size and md5."""
     path = archive.path
     if not path.is_file():
         raise InputError(f"{path} is missing; put the archive (or a link to it) there")
     size = path.stat().st_size
     if archive.bytes not in (None, size):
-        raise InputError(
-            f"{path} has {size:,} bytes and the pinned archive {archive.bytes:,}; fetch it "
-            "again, it may be cut short"
-        )
-    actual = md5(path)
-    if actual != archive.md5:
-        raise InputError(
-            f"{path} has the md5 {actual} and the pinned archive {archive.md5}; fetch it again"
-        )
+        raise refused(path, f"has {size:,} bytes and the pinned archive {archive.bytes:,}")
+    if (actual := md5(path)) != archive.md5:
+        raise refused(path, f"has the md5 {actual} and the pinned archive {archive.md5}")
 
 
 class _Section(io.RawIOBase):
@@ -181,13 +169,9 @@ def list_members(
     """Return the files of the tar that lies at `start` in `file` and is `size` bytes long, sorted
     by name.
 
-    archive: its name in messages. wanted: a pattern that every whole name must match. most,
-    most_bytes: limits on the number of files and on the size of each. folders: whether to skip
-    folders instead of refusing them.
-
-    Raises:
-        InputError: for a file that is no tar, is cut short, or contains anything but `wanted`
-        regular files once each.
+    Anything but regular files once each, whose whole names match `wanted`, is refused. archive: its
+    name in messages. most, most_bytes: limits on the number of files and on the size of each.
+    folders: whether to skip folders instead of refusing them.
     """
     members: dict[str, Member] = {}
     try:
@@ -211,14 +195,10 @@ def list_members(
                 else:
                     members[name] = Member(name, start + info.offset_data, info.size)
                     continue
-                raise InputError(
-                    f"{archive}: {_printable(name)} {problem}; fetch the archive again from "
-                    "its source"
-                )
+                raise refused(f"{archive}: {_printable(name)}", problem)
     except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"{archive} cannot be read as a tar ({_printable(str(error))}); fetch the archive again"
-        ) from error
+        reason = _printable(str(error))
+        raise refused(archive, f"cannot be read as a tar ({reason})") from error
     return [members[name] for name in sorted(members)]
 
 
@@ -230,15 +210,11 @@ def _printable(name: str) -> str:
 
 
 def read_member(file: BinaryIO, archive: str, member: Member) -> bytes:
-    """Return a member's bytes.
-
-    Raises:
-        InputError: where the archive ends early.
-    """
+    """Return a member's bytes, all of them."""
     file.seek(member.offset)
     body = file.read(member.bytes)
     if len(body) != member.bytes:
-        raise InputError(f"{archive} is cut short within {member.name}; fetch it again")
+        raise refused(archive, f"is cut short within {member.name}")
     return body
 
 
@@ -246,21 +222,14 @@ def read_member(file: BinaryIO, archive: str, member: Member) -> bytes:
 
 
 def read_devkit_files(path: Path) -> tuple[bytes, bytes]:
-    """Return meta.mat and the ground truth from the devkit's .tar.gz.
-
-    Raises:
-        InputError: where one is missing, or the archive unpacks to more than DEVKIT_LIMIT bytes.
-    """
+    """Return meta.mat and the ground truth from the devkit's .tar.gz."""
     try:
         with gzip.open(path) as packed:
             content = packed.read(DEVKIT_LIMIT + 1)
     except (OSError, EOFError, ValueError) as error:
-        raise InputError(f"{path} cannot be unpacked ({error}); fetch it again") from error
+        raise refused(path, f"cannot be unpacked ({error})") from error
     if len(content) > DEVKIT_LIMIT:
-        raise InputError(
-            f"{path} unpacks to more than {DEVKIT_LIMIT:,} bytes, which no devkit has; fetch "
-            "it again"
-        )
+        raise refused(path, f"unpacks to more than {DEVKIT_LIMIT:,} bytes, which no devkit has")
     file, any_name = io.BytesIO(content), re.compile(r"(?s).+")
     limits = {"size": len(content), "most": DEVKIT_MEMBERS, "most_bytes": DEVKIT_LIMIT}
     listed = list_members(file, path.name, any_name, **limits, folders=True)
@@ -271,19 +240,16 @@ def read_devkit_files(path: Path) -> tuple[bytes, bytes]:
             for name in ("meta.mat", "ILSVRC2012_validation_ground_truth.txt")
         )
     except KeyError as error:
-        raise InputError(f"{path} has no file {error}; fetch it again") from error
+        raise refused(path, f"has no file {error}") from error
     return meta, truth
 
 
 def read_devkit(path: Path, classes: int, val_images: int) -> Devkit:
-    """Read the devkit's archive.
+    """Read the devkit's archive, which must have `classes` classes and `val_images` labels.
 
     The ground truth is given in ILSVRC2012_IDs, whose order is not that of the labels: a label is
     the position of the class among the sorted WNIDs. `meta.mat` maps one to the other; it lists
     inner nodes, too.
-
-    Raises:
-        InputError: where the devkit does not contain `classes` classes and `val_images` labels.
     """
     meta, ground_truth = read_devkit_files(path)
     try:
@@ -295,26 +261,15 @@ def read_devkit(path: Path, classes: int, val_images: int) -> Devkit:
         }
         truth = [int(line) for line in ground_truth.decode("ascii").split()]
     except Exception as error:  # a hostile MATLAB file can raise anything
-        raise InputError(
-            f"{path} cannot be read as the devkit ({error!r}); fetch it again"
-        ) from error
+        raise refused(path, f"cannot be read as the devkit ({error!r})") from error
     words_of = dict(leaves.values())
     wnids = tuple(sorted(words_of))
-    if sorted(leaves) != list(range(1, classes + 1)) or len(wnids) != classes:
-        raise InputError(
-            f"{path}: meta.mat has {len(leaves)} ids and {len(wnids)} WNIDs of classes, and must "
-            f"have {classes} of each; fetch it again"
-        )
-    unusable = next((wnid for wnid in wnids if not WNID.fullmatch(wnid)), None)
-    if unusable is not None:
-        raise InputError(
-            f"{path}: meta.mat names a class {unusable!a}, which is no WNID; fetch it again"
-        )
+    is_numbered = sorted(leaves) == list(range(1, classes + 1)) and len(wnids) == classes
+    if not is_numbered or not all(map(WNID.fullmatch, wnids)):
+        raise refused(path, f"must have {classes} classes, each by its id and WNID, in meta.mat")
     if len(truth) != val_images or not all(1 <= number <= classes for number in truth):
-        raise InputError(
-            f"{path}: the ground truth has {len(truth):,} lines and must have {val_images:,} "
-            f"numbers from 1 to {classes}; fetch it again"
-        )
+        what = f"{val_images:,} numbers from 1 to {classes}"
+        raise refused(path, f"must have {what} as the ground truth, and has {len(truth):,} lines")
     labels = tuple(wnids.index(leaves[number][0]) for number in truth)
     return Devkit(wnids, tuple(words_of[wnid] for wnid in wnids), labels)
 
@@ -332,7 +287,7 @@ def train_classes(expected: Expected, archive: BinaryIO, devkit: Devkit) -> dict
     )
     classes = {tar.name[: -len(".tar")]: tar for tar in inner}
     if tuple(classes) != devkit.wnids:
-        raise InputError(f"{path} does not hold the classes of the devkit; fetch both again")
+        raise refused(path, "does not hold the classes of the devkit")
     return {
         wnid: partial(_inner_members, expected, archive, wnid, tar) for wnid, tar in classes.items()
     }
@@ -346,10 +301,7 @@ def _inner_members(expected: Expected, archive: BinaryIO, wnid: str, tar: Member
         archive, name, wanted, start=tar.offset, size=tar.bytes, most=most, most_bytes=IMAGE_LIMIT
     )
     if len(images) < least:
-        raise InputError(
-            f"{name} holds {len(images)} images, and a class has {least} to {most}; fetch the "
-            "archive again"
-        )
+        raise refused(name, f"holds {len(images)} images, and a class has {least} to {most}")
     return images
 
 
@@ -362,17 +314,13 @@ def val_classes(expected: Expected, archive: BinaryIO, devkit: Devkit) -> dict[s
         archive, path.name, VAL_NAME, size=size, most=count, most_bytes=IMAGE_LIMIT
     )
     if len(images) != count:
-        raise InputError(
-            f"{path} holds {len(images):,} images and must hold {count:,}; fetch it again"
-        )
+        raise refused(path, f"holds {len(images):,} images and must hold {count:,}")
     classes: dict[str, list[Member]] = {wnid: [] for wnid in devkit.wnids}
     for member, label in zip(images, devkit.val_labels, strict=True):
         classes[devkit.wnids[label]].append(member)
     least, most = expected.class_val_images
     for wnid, members in classes.items():
         if not least <= len(members) <= most:
-            raise InputError(
-                f"the ground truth gives {wnid} {len(members)} images, and a class has {least} to "
-                f"{most}; fetch the devkit again"
-            )
+            problem = f"gives {wnid} {len(members)} images, and a class has {least} to {most}"
+            raise refused(expected.archives["devkit"].path, problem)
     return {wnid: partial(list, members) for wnid, members in classes.items()}

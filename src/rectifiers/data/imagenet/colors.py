@@ -2,7 +2,6 @@
 of RGB."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,23 +11,19 @@ from rectifiers.data.splits import Split
 from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, Reader, center_plan
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import JsonObject
 
 # of the pinned eigenvalues and eigenvectors; an eigensolver's last bits differ between machines
 DIGITS = 9
 
 
-def measure_colors(
-    split: Split, geometry: Geometry, threads: int
-) -> tuple[dict[str, Any], np.ndarray]:
+def measure_colors(split: Split, geometry: Geometry, threads: int) -> tuple[JsonObject, np.ndarray]:
     """Return (statistics, mean image) of the centre crops of a split, RGB with white at 1.
 
     The mean image is float64 [3, crop, crop]. All sums are of integers, so neither threads nor
     machines change them. The covariance is that of the RGB values of single pixels over all crops,
     with its eigenvalues (variances, descending), its eigenvectors (columns; rows R, G, B) and the
     constants commonly quoted for ImageNet. Every statistic names its number of images.
-
-    Raises:
-        InputError: for an image that cannot be read.
     """
     images, side = len(split.labels), geometry.crop_px
     total, products = _sums(split, geometry, threads)

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from filelock import lock_descriptor
@@ -28,6 +28,7 @@ from rectifiers.data.imagenet.archives import (
     Members,
     read_devkit,
     read_member,
+    refused,
     train_classes,
     val_classes,
 )
@@ -47,6 +48,7 @@ from rectifiers.data.images import check_pixels, digest_files
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
+from rectifiers.runtime.schema import JsonObject
 
 Transcoder = Callable[[bytes], bytes | None]
 Item = TypeVar("Item")
@@ -61,11 +63,8 @@ def prepare(expected: Expected, root: Path, *, store: str, shard_bytes: int, thr
     later call continues it.
 
     The bytes depend on the archives, `store` and `shard_bytes`, neither on the threads nor on
-    interruptions.
-
-    Raises:
-        InputError: for archives with unexpected contents; `root` is unchanged then, and the work in
-        progress is removed, because other archives make other bytes.
+    interruptions. Where an archive is refused, `root` is unchanged, and the work in progress is
+    removed, because other archives make other bytes.
     """
     root = root.resolve()  # the target, where `root` is a link to a larger disk
     part = root.with_name(f"{root.name}.part")
@@ -89,7 +88,7 @@ def prepare(expected: Expected, root: Path, *, store: str, shard_bytes: int, thr
         shutil.rmtree(part)
 
 
-def _is_made(root: Path, plan: dict[str, Any]) -> bool:
+def _is_made(root: Path, plan: JsonObject) -> bool:
     try:
         manifest = read_manifest(root)
         return {key: manifest.get(key) for key in plan} == plan and not different_files(root)
@@ -98,7 +97,7 @@ def _is_made(root: Path, plan: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _in_progress(part: Path, plan: dict[str, Any]) -> Iterator[None]:
+def _in_progress(part: Path, plan: JsonObject) -> Iterator[None]:
     """Lock `part`, and keep the work of the same plan in it and no other; where the body refuses,
     remove all."""
     part.mkdir(parents=True, exist_ok=True)
@@ -122,7 +121,7 @@ def _in_progress(part: Path, plan: dict[str, Any]) -> Iterator[None]:
         os.close(lock)
 
 
-def _keep_work_of(plan: dict[str, Any], part: Path) -> None:
+def _keep_work_of(plan: JsonObject, part: Path) -> None:
     try:
         known = json.loads((part / "plan.json").read_bytes())
     except (OSError, ValueError):
@@ -156,10 +155,7 @@ class Stored:
 def transcoder(store: str) -> Transcoder | None:
     """Return the function that makes restart-tiled JPEGs for store="tiled", and None for "plain".
 
-    Raises:
-        InputError: where the C library is missing; the stored bytes must not depend on that
-        silently.
-    """
+    Without the C library it is an error: the stored bytes must not depend on that silently."""
     if store == "plain":
         return None
     reason = jpeg.unavailable_reason()
@@ -171,21 +167,14 @@ def transcoder(store: str) -> Transcoder | None:
 
 
 def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
-    """Convert one image to its stored form. Every image is decoded, and once more where its bytes
-    change.
-
-    Raises:
-        InputError: for a file that is not a complete JPEG or PNG of at most 8 bits per channel, or
-        whose pixels would change.
-    """
+    """Convert one image, a JPEG or PNG of at most 8 bits per channel, to its stored form. Every
+    image is decoded, and once more where its bytes change."""
     try:
         image = Image.open(io.BytesIO(original), formats=("JPEG", "PNG"))
         check_pixels(image)
         pixels = image.convert("RGB")
     except Exception as error:  # a hostile file can raise anything
-        raise InputError(
-            f"{name} cannot be read as an image ({error}); fetch the archive again"
-        ) from error
+        raise refused(name, f"cannot be read as an image ({error})") from error
     body, way = original, KEPT
     if image.mode == "CMYK" or image.format == "PNG":  # libjpeg gives no RGB for four inks
         file = io.BytesIO()
@@ -271,12 +260,12 @@ def map_in_order(
 # ---- the indexes and the manifest ----
 
 
-def _images(part: Path, split: str) -> Iterator[dict[str, Any]]:
+def _images(part: Path, split: str) -> Iterator[JsonObject]:
     for path in sorted((part / "steps" / split).iterdir()):
         yield from json.loads(path.read_bytes())
 
 
-def _finish(part: Path, plan: dict[str, Any], expected: Expected, devkit: Devkit) -> None:
+def _finish(part: Path, plan: JsonObject, expected: Expected, devkit: Devkit) -> None:
     """Write the indexes, and the manifest with the hash of every file; never hold all images' names
     in memory."""
     ways, splits, files, store = Counter[str](), {}, {}, part / "store"
@@ -284,10 +273,8 @@ def _finish(part: Path, plan: dict[str, Any], expected: Expected, devkit: Devkit
     for split in SPLITS:
         index = np.fromiter((tuple(image["row"]) for image in _images(part, split)), dtype=INDEX)
         if split == "train" and len(index) != expected.train_images:
-            raise InputError(
-                f"{expected.archives['train'].path} holds {len(index):,} images and must hold "
-                f"{expected.train_images:,}; fetch it again"
-            )
+            counts = f"{len(index):,} images and must hold {expected.train_images:,}"
+            raise refused(expected.archives["train"].path, f"holds {counts}")
         with atomic_file(store / split / "index.npy") as file:
             np.save(file, index, allow_pickle=False)
         hashes = {"index.npy": file_sha256(store / split / "index.npy")}

@@ -17,14 +17,15 @@ import re
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from torch import Tensor
 from zlib_ng.zlib_ng import crc32
 
 from rectifiers.data.images import Inspection, cached_inspection, read_rgb
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, unreadable
+from rectifiers.runtime.schema import JsonObject
 
 FORMAT = 2
 SPLITS = ("train", "val")
@@ -42,6 +43,9 @@ INDEX = np.dtype(
 MANIFEST = "manifest.json"
 FILE = re.compile(r"(train|val)/(index\.npy|shard-[0-9]{5}\.bin)")
 STORED_AS = ("JPEG", "PPM")  # the only formats that are tried: some of Pillow's start programs
+
+
+PULL = "pull the data again"
 
 
 def shard_name(number: int) -> str:
@@ -64,14 +68,9 @@ def check_index_holds(name: str, **values: int) -> None:
             )
 
 
-def read_manifest(root: Path) -> dict[str, Any]:
+def read_manifest(root: Path) -> JsonObject:
     """Read a prepared folder's manifest and check the sizes of the files that it names, not their
-    bytes.
-
-    Raises:
-        InputError: where the manifest is missing, damaged or of another format, or a file is
-        missing or of another size.
-    """
+    bytes."""
     path = root / MANIFEST
     if not path.is_file():
         raise InputError(
@@ -81,18 +80,8 @@ def read_manifest(root: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
         sizes = _checked_sizes(manifest)
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
-        raise InputError(
-            f"{path} cannot be read as a manifest ({error!r}); prepare the archives again"
-        ) from error
+    except Exception as error:  # a hostile file can raise anything
+        raise unreadable(path, repr(error), "prepare the archives again") from error
     for name, size in sizes.items():
         file = root / name
         actual = file.stat().st_size if file.is_file() else None
@@ -102,7 +91,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
     return manifest
 
 
-def _checked_sizes(manifest: dict[str, Any]) -> dict[str, int]:
+def _checked_sizes(manifest: JsonObject) -> dict[str, int]:
     """Return the sizes of a manifest's files; anything that is not as it must be is an
     exception."""
     if manifest["format"] != FORMAT:
@@ -123,11 +112,7 @@ def _checked_sizes(manifest: dict[str, Any]) -> dict[str, int]:
 
 def different_files(root: Path) -> list[str]:
     """Return the files of a prepared folder whose bytes differ from the manifest's hashes, as paths
-    below root.
-
-    Raises:
-        InputError: as `read_manifest` does.
-    """
+    below root."""
     files = read_manifest(root)["files"]
     return [name for name, facts in files.items() if file_sha256(root / name) != facts["sha256"]]
 
@@ -182,12 +167,9 @@ class ShardSplit:
 
     Bytes are read by pread: a truncated shard is an error message instead of a dead process (as
     under mmap), forked workers share the open files, and a pickled split opens its own.
-
-    Raises:
-        InputError: where the index does not fit the shards.
     """
 
-    def __init__(self, root: Path, name: str, manifest: dict[str, Any]) -> None:
+    def __init__(self, root: Path, name: str, manifest: JsonObject) -> None:
         self.name, self.folder = name, root / name
         self._digest: str = manifest["splits"][name]["digest"]
         files = manifest["files"]
@@ -197,9 +179,7 @@ class ShardSplit:
         try:
             self._index = np.load(self.folder / "index.npy", mmap_mode="r", allow_pickle=False)
         except Exception as error:  # numpy evaluates the header as Python text
-            raise InputError(
-                f"{self.folder / 'index.npy'} cannot be read ({error}); pull the data again"
-            ) from error
+            raise unreadable(self.folder / "index.npy", error, PULL) from error
         ends = np.array([files[shard]["bytes"] for shard in shards], dtype=np.uint64)
         images = manifest["splits"][name]["images"]
         if not self._index_fits(ends, classes=len(manifest["classes"]), images=images):
@@ -221,10 +201,10 @@ class ShardSplit:
         end, length = ends[index["shard"]], index["length"]
         return bool((length <= end).all() and (index["offset"] <= end - length).all())
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> JsonObject:
         return {**self.__dict__, "_files": {}, "_index": self._index.filename}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: JsonObject) -> None:
         self.__dict__.update(state)
         self._index = np.load(state["_index"], mmap_mode="r", allow_pickle=False)
 
@@ -234,11 +214,7 @@ class ShardSplit:
 
     def encoded(self, index: int) -> bytes:
         """Return the stored bytes of one image: a JPEG, or a PPM where libjpeg could not read the
-        original.
-
-        Raises:
-            InputError: where the shard ends early, or the bytes are not those that were written.
-        """
+        original. They must be those that were written."""
         row = self._index[index]
         shard, length = int(row["shard"]), int(row["length"])
         path = self.folder / shard_name(shard)
@@ -252,9 +228,9 @@ class ShardSplit:
                     os.close(opened)
             body = os.pread(file, length, int(row["offset"]))
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error}); pull the data again") from error
+            raise unreadable(path, error, PULL) from error
         if len(body) != length:
-            raise InputError(f"{path} is cut short; pull the data again")
+            raise InputError(f"{path} is cut short; {PULL}")
         if crc32(body) != row["crc32"]:  # decoders often overlook such damage
             raise InputError(
                 f"{self._name(index)} is not what was written there; see make verify-data"
