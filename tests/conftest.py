@@ -31,20 +31,11 @@ ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 
 # Real digits through a small perceptron: a run of a second.
-TINY = tuple(
-    [
-        "model=mlp",
-        "model.depth=2",
-        "model.hidden=32",
-        "model.dropout=0.5",
-        "data.resize_px=10",
-        "data.crop_px=8",
-        "data.protocol=paper",
-        "trainer.max_epochs=3",
-        "logger=csv",
-        "threads=1",
-    ]
-)
+OVERRIDES = """
+model=mlp model.depth=2 model.hidden=32 model.dropout=0.5 data.resize_px=10
+data.crop_px=8 data.protocol=paper trainer.max_epochs=3 logger=csv threads=1
+"""
+TINY = tuple(OVERRIDES.split())
 
 
 def pytest_collection_finish() -> None:

@@ -183,3 +183,8 @@ def test_plans_of_small_images_stay() -> None:
     plan = draw_plan(varied, 1, 2, 3, (60, 45))
     assert (plan.size, plan.corner, plan.mirrored) == VARIED
     assert plan.shift.tolist() == pytest.approx(VARIED_SHIFT, rel=1e-12)
+
+
+def test_centre_view_is_the_centre() -> None:
+    view = apply_plan(center_plan(Geometry(36, 32, True), (36, 40)), ramp(36, 40))
+    assert (view.shape, int(view[0, 0, 0]), int(view[1, 0, 0])) == ((3, 32, 32), 2, 4)

@@ -77,6 +77,12 @@ def test_small14_32_keeps_layers_and_ratios() -> None:
     ]
 
 
+def test_width_scales_units_but_not_classes() -> None:
+    rows = {row.name: row.size for row in small14(width=0.25, classes=10)}
+    assert [rows[name] for name in ("conv1", "conv3_6", "fc1", "fc3")] == [16, 64, 1024, 10]
+    assert {row.size for row in small14(width=1e-6, classes=10) if row.weighted} == {1, 10}
+
+
 def test_the_smallest_input_is_named_and_works() -> None:
     rows = small14()
     assert smallest_input_px(rows) == 17
@@ -101,6 +107,8 @@ BAD_ROWS = [
     ({"name": "x", "conv": 3, "kernel": 3, "stirde": 2}, "x.stirde .* model.rows.x.stride"),
     ({"name": "out", "linear": 3}, "out names two modules"),
     ({"name": "x", "conv": 3}, "x.kernel: field required"),
+    ({"name": "x", "conv": 3, "kernel": 3, "stride": 0}, "x.stride=0"),
+    ({"name": "x", "conv": 3, "kernel": 3, "repeat": 0}, "x.repeat=0"),
     ({"name": "x", "conv": -3, "kernel": 3}, "x.conv=-3: "),
     ({"name": "x", "max_pool": 2, "padding": 2}, "x.padding=2"),
     ({"name": "x", "pyramid": []}, "x.pyramid"),

@@ -118,6 +118,10 @@ def test_transformations_bring_the_shortcuts_information_nearer_to_independent()
     assert SHORTCUT in found["none"]
 
 
+def test_slopes_are_found_within_the_units() -> None:
+    assert list(network("unit_variance", A.prelu).slopes()) == ["block1.act.activation"]
+
+
 def test_of_a_linear_activation_nothing_would_remain() -> None:
     with pytest.raises(InputError, match=r"is linear, .* give another activation, or"):
         mlp_shortcuts(A.identity, 3, 1, 3)

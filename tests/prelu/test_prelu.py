@@ -239,6 +239,15 @@ def test_torch_computes_where_the_kernel_does_not(change, monkeypatch) -> None:
         kernels.cache_clear()
 
 
+@needs_library
+@pytest.mark.parametrize("given_as", [torch.float32, torch.bfloat16])
+def test_gradients_under_autocast_are_torchs(given_as: torch.dtype) -> None:
+    x, dy = torch.randn(2, 4, 3).to(given_as).requires_grad_(), torch.ones(2, 4, 3).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, dx, da = both(layer(PReLU, torch.tensor([0.25, 0.5, 0.75, 1.0])), x, dy)
+    assert (y.dtype, dx.dtype, da.dtype) == (torch.bfloat16, given_as, torch.float32)
+
+
 ON_A_GPU = """
 import torch
 from rectifiers.prelu import cuda

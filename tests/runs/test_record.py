@@ -170,3 +170,8 @@ def test_a_finished_run_has_every_epoch_it_planned() -> None:
 )
 def test_a_non_finite_number_is_kept_as_none(number: float | None, kept: float | None) -> None:
     assert records.finite(number) == kept
+
+
+def test_command_is_what_was_typed() -> None:
+    record = training(overrides=["activation=prelu", "data.split_seed=${seed}"])
+    assert record.command == "python train.py activation=prelu 'data.split_seed=${seed}'"

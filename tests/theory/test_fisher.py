@@ -211,16 +211,11 @@ def test_summary_of_a_matrix_by_hand() -> None:
     assert full["effective_rank"] == pytest.approx(1 / 24)
 
 
-SMALL = tuple(
-    [
-        "model=mlp",
-        "model.depth=1",
-        "model.hidden=6",
-        "data.resize_px=4",
-        "data.crop_px=4",
-        "trainer.max_epochs=2",
-    ]
-)
+OVERRIDES = """
+model=mlp model.depth=1 model.hidden=6 data.resize_px=4 data.crop_px=4
+trainer.max_epochs=2
+"""
+SMALL = tuple(OVERRIDES.split())
 
 
 def compare(tmp_path, *more: str, **settings):

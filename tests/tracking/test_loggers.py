@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import Logger
 
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import EpochEnd
+from rectifiers.training.loggers import open_loggers
 from rectifiers.training.train import train
 from tracking.reading import csv_rows, tensorboard_scalars, wandb_lines, wandb_rows, wandb_summary
 
@@ -162,3 +164,11 @@ def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch) -> None:
 def test_settings_of_loggers_are_checked_before_the_run(tiny, logger: Any, key: str) -> None:
     with pytest.raises(InputError, match=key):
         tiny().replaced({"logger": logger})
+
+
+def test_other_ranks_log_nothing(tiny) -> None:
+    config = tiny("logger=[csv,tensorboard]")
+    with open_loggers(config, config.runs_dir, CHOICES, None, is_rank_zero=False) as loggers:  # type: ignore[arg-type]
+        for logger in loggers:
+            logger.log_metrics({"a": torch.tensor(1.0)}, 1)
+    assert not config.runs_dir.exists()
