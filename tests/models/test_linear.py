@@ -1,6 +1,7 @@
 """Fully connected layers by oneDNN are torch's: its numbers to rounding, and its own products where
 ours do not fit."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -94,6 +95,22 @@ def test_derivatives_are_finite_differences(has_bias: bool, monkeypatch) -> None
     arguments = inputs if has_bias else [*inputs, None]
     assert torch.autograd.gradcheck(_Linear.apply, arguments)
     assert torch.autograd.gradgradcheck(_Linear.apply, arguments)
+
+
+@on_onednn
+def test_gradients_are_differentiable() -> None:
+    x, layer, _ = given(*SIZES[0])
+
+    def penalty(module: nn.Module, x: Tensor) -> list[Tensor]:
+        y = module(x)
+        assert is_ours(y) == (x.dtype == torch.float32)
+        (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        return list(torch.autograd.grad(dx.square().sum(), [x, *module.parameters()]))
+
+    exact = penalty(copy.deepcopy(layer).double(), x.detach().double().requires_grad_())
+    for found, expected in zip(penalty(layer, x), exact, strict=True):
+        # four products, each of about 1e-6
+        assert float((found - expected).norm() / expected.norm()) < 1e-5
 
 
 @on_onednn

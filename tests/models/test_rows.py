@@ -3,6 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import compose_config
+from rectifiers import activations as A
+from rectifiers.models.network import Network
 from rectifiers.models.rows import depth, expand, smallest_input_px, trace
 from rectifiers.runtime.errors import InputError
 
@@ -124,6 +126,12 @@ BAD_ROWS = [
 def test_a_row_that_makes_no_layer_is_named(row: dict, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         expand([row, {"name": "out", "linear": "classes"}], width=1, classes=10)
+
+
+def test_names_of_torchs_modules_are_refused() -> None:
+    rows = [{"name": "forward", "linear": 3}, {"name": "out", "linear": "classes"}]
+    with pytest.raises(InputError, match="forward is a name of torch's modules; give the row an"):
+        Network(expand(rows, width=1, classes=10), A.relu, channels=1, input_px=4)
 
 
 def test_map_after_a_pyramid_is_refused() -> None:

@@ -202,6 +202,19 @@ def test_derivatives_are_finite_differences(slopes: str, count: int) -> None:
     assert torch.autograd.gradgradcheck(_PReLU.apply, (x, a))
 
 
+@needs_library
+def test_gradients_are_differentiable() -> None:
+    x, _ = given("maps", torch.float32)
+
+    def penalty(module: nn.Module) -> list[Tensor]:
+        (dx,) = torch.autograd.grad(module(x).square().sum(), x, create_graph=True)
+        return list(torch.autograd.grad(dx.square().sum(), [x, *module.parameters()]))
+
+    ours, theirs = (penalty(layer(kind, SLOPES["positive"](5))) for kind in (PReLU, nn.PReLU))
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
     """Return the tensors that a forward pass keeps for the backward pass, without the
     parameters."""

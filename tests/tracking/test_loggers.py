@@ -15,6 +15,7 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.loggers import open_loggers
+from rectifiers.training.module import Classifier
 from rectifiers.training.train import train
 from tracking.reading import csv_rows, tensorboard_scalars, wandb_lines, wandb_rows, wandb_summary
 
@@ -85,6 +86,24 @@ def test_interrupted_run_logs_epochs_once(tiny, monkeypatch, moment: str) -> Non
             train(tiny(*options), CHOICES)
     outcome = train(tiny(*options), CHOICES)
     check_each_epoch_once(outcome.path.parent, outcome.record)
+
+
+def test_resumed_run_logs_earlier_epochs_first(tiny, monkeypatch) -> None:
+    original = Classifier.on_train_epoch_start
+
+    def interrupted(module: Classifier) -> None:
+        if module.current_epoch == 2:
+            raise KeyboardInterrupt
+        original(module)
+
+    config = tiny("logger=[csv,tensorboard]")
+    monkeypatch.setattr(Classifier, "on_train_epoch_start", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            train(config, CHOICES)
+        (folder,) = (path for path in config.runs_dir.iterdir() if path.name[0] != ".")
+        assert [step for step, _ in tensorboard_scalars(folder)["lr"]] == [1, 2]
+        assert [row["epoch"] for row in csv_rows(folder)] == ["1", "2"]
 
 
 def test_a_later_test_is_logged_beside_others(tiny) -> None:
