@@ -88,7 +88,7 @@ def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> b
 
 
 @pytest.fixture(scope="session")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitted(tmp_path_factory) -> Path:
     """A cache_dir in which the preprocessing of earlier tests is found again."""
     return tmp_path_factory.mktemp("cache")
 
@@ -104,7 +104,7 @@ def tiny(tmp_path: Path, fitted: Path) -> Callable[..., RunConfig]:
 
 
 @pytest.fixture
-def call(monkeypatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., CompletedProcess[str]]:
+def call(monkeypatch, capfd) -> Callable[..., CompletedProcess[str]]:
     """Run `train.py` or a script in the test's own process, as `python <program> <arguments>` would
     in a new one."""
 
@@ -143,7 +143,7 @@ def load_script(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def miniature(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+def miniature(tmp_path_factory) -> Expected:
     """The generated archives in the official layout."""
     folder = tmp_path_factory.mktemp("archives")
     load_script("make_miniature").main(folder)
@@ -153,7 +153,7 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> Expected:
 
 
 @pytest.fixture(scope="session")
-def prepared(miniature: Expected, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(miniature: Expected, tmp_path_factory) -> Path:
     """The miniature prepared as dvc.yaml does it. Read only: copy it before changing anything."""
     root = tmp_path_factory.mktemp("prepared") / "miniature"
     prepare(miniature, root, store="plain", shard_bytes=131072, threads=2)

@@ -50,9 +50,7 @@ def test_a_negative_factor_is_no_intensity() -> None:
 @pytest.mark.parametrize(
     ("activation", "bias"), [(A.relu, 0.01), (A.tanh, 0.0), (A.gelu, 0.0), (A.noisy_relu, 0.0)]
 )
-def test_biases_noise_and_other_activations_do_not_keep_the_intensity(
-    activation, bias: float
-) -> None:
+def test_biases_noise_and_other_activations_do_not_keep_the_intensity(activation, bias) -> None:
     net, x = network(activation, bias).train(), image()
     error = (net(4 * x) - 4 * net(x)).norm() / net(4 * x).norm()
     assert error > 1e-3

@@ -322,9 +322,7 @@ def test_page_is_small_and_loads_nothing() -> None:
     assert set(re.findall(r'https?://[^"\s<]+', text)) == {"https://arxiv.org/abs/1502.01852"}
 
 
-def test_explore_prints_the_path_or_opens_the_page(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explore_prints_the_path_or_opens_the_page(monkeypatch, capsys) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     for arguments, expected in ((["--print-path"], []), ([], [explore.PAGE.as_uri()])):

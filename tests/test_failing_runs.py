@@ -95,9 +95,7 @@ def test_an_empty_image_ends_the_run(tmp_path: Path, root: Path, part: str, work
 
 @pytest.mark.process
 @parts_and_workers
-def test_a_flipped_byte_in_a_shard_ends_the_run(
-    tmp_path: Path, prepared: Path, part: str, workers: int
-) -> None:
+def test_a_flipped_byte_in_a_shard_ends_the_run(tmp_path, prepared, part, workers) -> None:
     root = Path(shutil.copytree(prepared, tmp_path / "prepared"))
     shard = root / part / "shard-00000.bin"
     body = bytearray(shard.read_bytes())
@@ -110,9 +108,7 @@ def test_a_flipped_byte_in_a_shard_ends_the_run(
 
 @pytest.mark.process
 @parts_and_workers
-def test_an_image_that_disappears_ends_the_run(
-    tmp_path: Path, root: Path, part: str, workers: int
-) -> None:
+def test_an_image_that_disappears_ends_the_run(tmp_path, root, part, workers) -> None:
     process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"data.num_workers={workers}")
     (root / part / "b" / "2.jpg").unlink()
     assert "2.jpg cannot be read" in sentence(ended(process))
@@ -180,9 +176,7 @@ def failing_data(val_fraction, split_seed):
         ("data._target_=of_the_user.failing_data", "in the data", 2),
     ],
 )
-def test_an_exception_in_user_code_ends_the_run(
-    tmp_path: Path, override: str, said: str, workers: int
-) -> None:
+def test_an_exception_in_user_code_ends_the_run(tmp_path, override, said, workers) -> None:
     (tmp_path / "of_the_user.py").write_text(CODE_OF_THE_USER)
     command = alone(
         tmp_path,

@@ -37,7 +37,7 @@ Call = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def finished(tmp_path_factory) -> Outcome:
     place = tmp_path_factory.mktemp("finished")
     places = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
     config = compose_config(*TINY, "trainer.max_epochs=1", "evaluation=center", *places)

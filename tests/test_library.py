@@ -47,7 +47,7 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("place", BLOCKS)
-def test_the_code_of_the_documentation_runs(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_of_the_documentation_runs(place: str, capsys) -> None:
     for block in BLOCKS[place]:
         exec(compile(block, place, "exec"), {})
     if any("to_markdown" in block for block in BLOCKS[place]):
@@ -63,7 +63,7 @@ def test_the_reference_of_the_library_has_every_public_name() -> None:
 
 
 @pytest.mark.process  # some ten seconds
-def test_the_notebook_runs_and_its_network_learns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_notebook_runs_and_its_network_learns(capsys) -> None:
     (path,) = (ROOT / "docs" / "notebooks").glob("*.ipynb")
     cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
     names: dict[str, object] = {}

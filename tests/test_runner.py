@@ -52,9 +52,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.process
-def test_failed_and_locked_runs_do_not_stop_the_others(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_and_locked_runs_do_not_stop_the_others(tmp_path: Path, capfd) -> None:
     short = "trainer.max_epochs=1"
     done, good, locked, diverged, bad, unknown = runs = [
         run_of(tmp_path, short, "seed=0"),
@@ -97,9 +95,7 @@ def stop(
 
 @pytest.mark.process
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_stopped_runs_continue_with_equal_bits(
-    tmp_path: Path, number: signal.Signals, status: int
-) -> None:
+def test_stopped_runs_continue_with_equal_bits(tmp_path, number, status) -> None:
     runs = [run_of(tmp_path, *LONG, f"seed={seed}") for seed in (0, 1)]
     process = start_runner(*runs)
     wait_for(lambda: len(list(tmp_path.glob("runs/*/last.ckpt"))) == 2, process)
@@ -160,9 +156,7 @@ def test_progress_counts_runs_and_extrapolates_by_cost(config: RunConfig) -> Non
     assert progress.line(seconds=60) == "1 of 5 done, 1 running, 1 failed, 0:13:00 left"
 
 
-def test_each_free_core_gets_a_run_and_a_gpu_one_run(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_free_core_gets_a_run_and_a_gpu_one_run(config: RunConfig, monkeypatch) -> None:
     monkeypatch.setattr(runner.machine, "free_cores", lambda: 6)
     cpu, gpu = [config] * 8, [config.replaced({"trainer.accelerator": "gpu"})] * 8
     assert share_cores(cpu, None) == (6, 1)
@@ -174,9 +168,7 @@ def test_each_free_core_gets_a_run_and_a_gpu_one_run(
 
 
 @pytest.mark.parametrize("threads", [None, "5"])
-def test_the_environment_sets_a_workers_threads(
-    threads: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_sets_a_workers_threads(threads: str | None, monkeypatch) -> None:
     for name in ("signal.signal", "end_with_parent"):
         monkeypatch.setattr(f"rectifiers.runner.{name}", lambda *_: None)
     monkeypatch.delenv("OMP_NUM_THREADS")
@@ -246,9 +238,7 @@ def test_a_signal_ends_joblibs_workers(tmp_path: Path, number: signal.Signals, s
         (["hparams_search=learning_rate", "hydra.sweeper.n_trials=3"], 3),
     ],
 )
-def test_hydras_submitit_launcher_and_optuna_sweeper(
-    tmp_path: Path, overrides: list[str], runs: int
-) -> None:
+def test_hydras_submitit_launcher_and_optuna_sweeper(tmp_path, overrides, runs) -> None:
     command = [sys.executable, "train.py", "--multirun", *TINY, "trainer.max_epochs=1", *overrides]
     process = start([*command, *alone(tmp_path)[2:]], new=True)
     _, told = process.communicate(timeout=300)

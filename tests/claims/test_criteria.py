@@ -99,12 +99,9 @@ def test_a_rerun_seed_cannot_answer_a_new_criterion() -> None:
         return ["new", "before"]
 
     answered, others = f"seed,arm,run\n21,prelu,{name}\n", "seed,arm,run\n21,prelu,000000000000\n"
-    with pytest.raises(
-        InputError, match=r"answered in commit before by its seed 21 under another .*first_seed: 40"
-    ):
+    with pytest.raises(InputError, match=r"answered in commit before by its seed 21 under"):
         check_criteria([(CLAIM, made)], history(answered), versions)
-    assert (
-        check_criteria([(CLAIM, made)], history(others), versions) == set()
-    )  # the seed of another setting
+    # the seed of another setting
+    assert check_criteria([(CLAIM, made)], history(others), versions) == set()
     reworded = TEXT.replace("says: ", "says: that ")
     assert check_criteria([(CLAIM, made)], history(answered, reworded), versions) == set()

@@ -116,10 +116,8 @@ def test_a_share_is_judged_by_its_exact_interval(values: list[float], verdict: V
 def test_the_interval_of_a_median_is_of_order_statistics() -> None:
     assert median_interval([6.0, 1, 3, 2, 5, 4], 0.95) == (1, 6)  # all but 2/64
     assert median_interval(list(range(10)), 0.95) == (1, 8)  # the table of the sign test: 2 of 10
-    assert median_interval([1.0, 2, 3, 4, 5], 0.95) == (
-        -math.inf,
-        math.inf,
-    )  # 2/32 is more than 5 %
+    # 2/32 is more than 5 %
+    assert median_interval([1.0, 2, 3, 4, 5], 0.95) == (-math.inf, math.inf)
     low, high = median_interval(list(range(20)), 0.95)
     assert (low, high) == (5, 14)  # 6th and 15th
 
@@ -137,9 +135,8 @@ def test_too_few_seeds_are_no_verdict(statistic: str) -> None:
     assert judge([], 6, statistic, MOST) == Finding(Verdict.NOT_RUN)
     few = judge([1.0] * (fewest - 1), fewest - 1, statistic, MOST)
     assert (few.verdict, few.n, few.low) == (Verdict.TOO_FEW, fewest - 1, -math.inf)
-    assert (
-        judge([1.0] * 9, 10, statistic, MOST).verdict is Verdict.TOO_FEW
-    )  # one that was planned is missing
+    # one that was planned is missing
+    assert judge([1.0] * 9, 10, statistic, MOST).verdict is Verdict.TOO_FEW
 
 
 def test_numbers_that_are_none_are_refused() -> None:
@@ -230,9 +227,7 @@ def with_moments(n: int, mean: float, sd: float) -> list[float]:
         (-0.3, SAME, Verdict.SUPPORTED),
     ],
 )
-def test_seeds_to_decide_is_the_smallest_number_with_a_verdict(
-    mean: float, criterion: Criterion, would_be: Verdict
-) -> None:
+def test_seeds_to_decide_is_the_smallest_number_with_a_verdict(mean, criterion, would_be) -> None:
     found = judge(with_moments(6, mean, 1.0), 6, "mean", criterion)
     assert (found.verdict, found.would_be) == (Verdict.INCONCLUSIVE, would_be)
     assert found.needed is not None

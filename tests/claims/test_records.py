@@ -92,9 +92,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [b"{}\n", b"\xff\n"])
-def test_an_unusable_line_is_skipped_and_never_overwritten(
-    tmp_path: Path, line: bytes, capsys
-) -> None:
+def test_an_unusable_line_is_skipped_and_never_overwritten(tmp_path, line, capsys) -> None:
     one, two = signal_records(2)
     path = tmp_path / "signal.jsonl.xz"
     damaged = lzma.compress(line + to_json(one).encode())

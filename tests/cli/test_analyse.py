@@ -35,12 +35,7 @@ def script() -> ModuleType:
 
 
 @pytest.fixture
-def call(
-    script: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
+def call(script: ModuleType, tmp_path: Path, monkeypatch, capsys):
     """Call the script in this process; return what it printed."""
 
     def make(*arguments: str) -> str:
@@ -81,9 +76,7 @@ def files(printed: str) -> list[Path]:
         ("preprocessing components=[1,4]", ["64 numbers per image, 1,077 training", "99 %"]),
     ],
 )
-def test_analysis_writes_tables_numbers_and_figure(
-    call, tmp_path: Path, command: str, words: list[str]
-) -> None:
+def test_analysis_writes_tables_numbers_and_figure(call, tmp_path, command, words) -> None:
     name, *arguments = command.split()
     chosen = {argument.partition("=")[0] for argument in arguments}
     small = [] if "model=small30" in arguments else SMALL
@@ -130,9 +123,7 @@ def test_responses_equal_the_networks_on_all_images(call, tiny, tmp_path: Path) 
 
 
 @pytest.mark.process
-def test_learned_slopes_have_their_distribution(
-    call, tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_learned_slopes_have_their_distribution(call, tiny, tmp_path: Path, capsys) -> None:
     outcome = train(tiny(), {"activation": "prelu"})
     printed = json.loads(
         call("responses", f"run={outcome.path.parent}", f"cache_dir={tmp_path}/cache", "--json")
@@ -171,7 +162,7 @@ def test_learned_slopes_have_their_distribution(
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
-    call, tmp_path: Path, arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+    call, tmp_path: Path, arguments: list[str], problem: str, capsys
 ) -> None:
     with pytest.raises(SystemExit, match=r"1|2"):
         call(*arguments)
@@ -187,10 +178,7 @@ def test_unwritable_place_is_refused_before_the_work(script: ModuleType, tmp_pat
 
 @pytest.mark.parametrize(
     ("beside", "names"),
-    [
-        ("beside=[]", ["snake (yours)"]),
-        ("beside=[relu,snake]", ["relu", "snake", "snake (yours)"]),
-    ],
+    [("beside=[]", ["snake (yours)"]), ("beside=[relu,snake]", ["relu", "snake", "snake (yours)"])],
 )
 def test_gains_are_of_what_is_asked_for(call, beside: str, names: list[str]) -> None:
     printed = call(
@@ -199,9 +187,7 @@ def test_gains_are_of_what_is_asked_for(call, beside: str, names: list[str]) -> 
     assert [row["activation"] for row in json.loads(printed)["rows"]] == names
 
 
-def test_unfinished_activation_files_fail_by_themselves(
-    call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_activation_files_fail_by_themselves(call, tmp_path: Path, monkeypatch) -> None:
     """Each file stands for an activation that somebody has begun to write."""
     folder = tmp_path / "conf" / "activation"
     folder.mkdir(parents=True)

@@ -88,9 +88,8 @@ def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
         if other != asked:
             other.unlink()
     (place / "src" / "rectifiers" / "claims" / "findings.yaml").write_text("signal: []\n")
-    text = (
-        asked.read_text().replace("seeds: 10", "seeds: 5").replace("[0.97, 1.03]", "[0.9, 1.1]")
-    )  # for five
+    # for five
+    text = asked.read_text().replace("seeds: 10", "seeds: 5").replace("[0.97, 1.03]", "[0.9, 1.1]")
     asked.write_text(text)
     environment = {**ENVIRONMENT, "PYTHONPATH": str(place / "src")}
 
@@ -145,9 +144,7 @@ def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_runs_of_uncommitted_code_are_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+def test_runs_of_uncommitted_code_are_repeated(tmp_path: Path, monkeypatch, capsys) -> None:
     script = load_script("claims")
     (signal,) = script.chosen(["signal"])
     kept = runs_of(signal, claim_records.load(ROOT / "results" / "claims"))["he"][0]

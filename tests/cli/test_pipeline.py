@@ -91,7 +91,7 @@ def clone(root: Path) -> Clone:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+def made(tmp_path_factory) -> Clone:
     """A clone in which `dvc repro` ran."""
     here = clone(tmp_path_factory.mktemp("pipeline") / "clone")
     here.good("dvc", "repro", "--quiet")
@@ -109,7 +109,7 @@ def test_repro_gives_the_pinned_bytes_once(made: Clone) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(miniature: Expected, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(miniature: Expected, prepared: Path, tmp_path_factory) -> Path:
     """A project whose data lie where dvc.yaml puts them."""
     root = tmp_path_factory.mktemp("whole")
     shutil.copytree(ROOT / "pipelines", root / "pipelines")
@@ -129,9 +129,8 @@ def whole(miniature: Expected, prepared: Path, tmp_path_factory: pytest.TempPath
 def test_the_statistics_too_are_those_that_are_pinned(whole: Path) -> None:
     assert list(VERIFY.find_errors(whole)) == []
     require("git")
-    subprocess.run(
-        ["git", "init", "--quiet"], cwd=whole, check=True
-    )  # where nothing is committed yet
+    # where nothing is committed yet
+    subprocess.run(["git", "init", "--quiet"], cwd=whole, check=True)
     sentences = list(VERIFY.find_errors(whole))
     shutil.rmtree(whole / ".git")
     manifest = "data/prepared/miniature/manifest.json"
@@ -148,9 +147,7 @@ VICTIMS = [
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_a_flipped_byte_is_found_and_named(
-    victim: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flipped_byte_is_found_and_named(victim, whole, tmp_path, monkeypatch) -> None:
     path, cached = whole / victim, tmp_path / "cache" / "files" / "md5" / "00" / "11"
     cached.parent.mkdir(parents=True)
     os.link(path, cached)  # as DVC's cache has it
@@ -193,9 +190,7 @@ def test_a_missing_file_is_named_with_its_remedy(whole: Path) -> None:
     ]
 
 
-def test_a_folder_keeps_its_pixels_through_archives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_keeps_its_pixels_through_archives(tmp_path: Path, monkeypatch) -> None:
     """Written as archives in the official layout and prepared: the same images by index."""
     root = tmp_path / "folder"
     for split, count in (("train", 3), ("val", 2)):
@@ -223,9 +218,7 @@ def test_a_folder_keeps_its_pixels_through_archives(
 
 
 @pytest.mark.slow
-def test_a_wrong_generator_does_not_pass(
-    tmp_path: Path,
-) -> None:
+def test_a_wrong_generator_does_not_pass(tmp_path: Path) -> None:
     here = clone(tmp_path / "clone")
     here.good("dvc", "repro", "--quiet")
     script = here.root / "scripts" / "make_miniature.py"
@@ -276,9 +269,7 @@ def test_a_fresh_clone_trains_on_pulled_shards(made: Clone, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_imagenets_own_stages_run_on_archives_in_its_place(
-    miniature: Expected, tmp_path: Path
-) -> None:
+def test_imagenets_own_stages_run_on_archives_in_its_place(miniature, tmp_path) -> None:
     """The stages of pipelines/imagenet with the miniature's archives and pins where ImageNet's
     would be."""
     here = clone(tmp_path / "clone")

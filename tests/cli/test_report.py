@@ -20,7 +20,7 @@ FIRST = "e6eb31a64f10"
 
 
 @pytest.fixture
-def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def report(tmp_path: Path, monkeypatch) -> ModuleType:
     """The program, whose results lie in the test's own folder: three committed records, and one of
     other images."""
     loaded = load_script("report")
@@ -40,15 +40,13 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return loaded
 
 
-def call(report: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+def call(report: ModuleType, monkeypatch, *arguments: str) -> None:
     monkeypatch.setattr(sys, "argv", ["report.py", *arguments])
     report.main()
 
 
 @pytest.fixture
-def said(
-    report: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Any:
+def said(report: ModuleType, monkeypatch, capsys) -> Any:
     """Call the program and return what it printed."""
 
     def ask(*arguments: str) -> str:
@@ -113,12 +111,7 @@ def test_every_committed_file_is_what_the_committed_records_say() -> None:
     assert done.stdout.startswith("every committed file is what the records say\n")
 
 
-def test_check_names_what_differs_and_ends_with_1(
-    report: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
+def test_check_names_what_differs_and_ends_with_1(report, monkeypatch, capsys, tmp_path) -> None:
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "CHECKS", ("good.py --check", "stale.py --check", "broken.py"))
     (tmp_path / "scripts").mkdir()
@@ -144,13 +137,7 @@ def test_check_names_what_differs_and_ends_with_1(
         (("diff", "a" * 300, FIRST), f"{'a' * 300} is not a run"),
     ],
 )
-def test_bad_arguments_are_named(
-    report: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    said: str,
-) -> None:
+def test_bad_arguments_are_named(report, monkeypatch, capsys, arguments, said) -> None:
     with pytest.raises(SystemExit, match="1"):
         call(report, monkeypatch, *arguments)
     assert sentence(capsys.readouterr().err).startswith(said)

@@ -93,9 +93,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "named"), REFUSED)
-def test_a_bad_command_line_exits_with_status_2(
-    call, arguments: list[str], named: list[str], tmp_path: Path
-) -> None:
+def test_a_bad_command_line_exits_with_status_2(call, arguments, named, tmp_path) -> None:
     done = call("train.py", *places(tmp_path), *arguments)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
@@ -123,9 +121,7 @@ def test_a_refusal_imports_nothing_heavy(argument: str) -> None:
         (["activation._target_=torch.nn.ELU", "+activation.alpha=2"], "torch.nn.ELU", {"alpha": 2}),
     ],
 )
-def test_a_function_needs_no_file(
-    overrides: list[str], target: str, settings: dict[str, object]
-) -> None:
+def test_a_function_needs_no_file(overrides, target, settings) -> None:
     activation = composed(overrides).activation
     assert (activation.target, activation.options) == (target, settings)
 
@@ -178,9 +174,7 @@ def test_bad_data_gets_a_traceback_only_on_request(tmp_path: Path) -> None:
         (["data=folder", "data.root=/nowhere"], "/nowhere is not a folder"),
     ],
 )
-def test_what_all_processes_refuse_is_said_once(
-    overrides: list[str], sentence: str, tmp_path: Path
-) -> None:
+def test_what_all_processes_refuse_is_said_once(overrides, sentence, tmp_path) -> None:
     command = [sys.executable, "train.py", *TINY, *places(tmp_path), *overrides]
     done = processes.ranks(command, command)
     assert 0 not in [process.returncode for process in done]

@@ -1,19 +1,10 @@
 """What is said of two committed runs."""
 
-from typing import Any
-
 import pytest
 
 from conftest import ROOT
 from made_up import altered, result
-from rectifiers.results.listing import (
-    MISSING,
-    MIXED,
-    compare,
-    differences,
-    flat,
-    gather,
-)
+from rectifiers.results.listing import MISSING, MIXED, compare, differences, flat, gather
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.record import Record
 
@@ -49,31 +40,21 @@ def test_results_have_intervals_and_a_paired_test(pair: tuple[Record, Record]) -
         compared["paired"]["only_other_right"],
     )
     assert only_one - only_other == wrong[1] - wrong[0]
-    assert (only_one, only_other, round(compared["paired"]["p"], 2)) == (
-        6,
-        1,
-        0.12,
-    )  # as in TABLES.md, seed 0
+    # as in TABLES.md, seed 0
+    assert (only_one, only_other, round(compared["paired"]["p"], 2)) == (6, 1, 0.12)
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"provenance.data": "other"},
-        {"protocols": {"dense": result(440, 449, split="test")}},
-    ],
+    [{"provenance.data": "other"}, {"protocols": {"dense": result(440, 449, split="test")}}],
 )
-def test_answers_on_other_images_are_not_paired(
-    pair: tuple[Record, Record], change: dict[str, Any]
-) -> None:
+def test_answers_on_other_images_are_not_paired(pair, change) -> None:
     other = altered(pair[1], change)
     compared = compare(pair[0], other)["results"]["dense"]
     assert (compared["unpaired_reason"], compared["paired"]) == ("other images", None)
 
 
-def test_validation_and_test_errors_have_no_difference(
-    pair: tuple[Record, Record],
-) -> None:
+def test_validation_and_test_errors_have_no_difference(pair: tuple[Record, Record]) -> None:
     as_the_paper = {
         "science.data.protocol": "paper",
         "images": {"train": 1347, "val": 450, "test": None},

@@ -14,9 +14,7 @@ RECORDS = ROOT / "results" / "records"
 FOUND = gather(RECORDS)
 
 
-def test_local_runs_come_before_committed_records(
-    tmp_path: Path,
-) -> None:
+def test_local_runs_come_before_committed_records(tmp_path: Path) -> None:
     folder = tmp_path / "e6eb31a64f10"
     record = records.load(RECORDS / "e6eb31a64f10.json")
     records.write(folder / "record.json", record)

@@ -1,12 +1,7 @@
 import pytest
 from scipy import stats
 
-from rectifiers.results.statistics import (
-    Mean,
-    error_interval_pct,
-    mcnemar,
-    mean_of,
-)
+from rectifiers.results.statistics import Mean, error_interval_pct, mcnemar, mean_of
 
 
 @pytest.mark.parametrize(

@@ -179,10 +179,7 @@ def test_two_records_of_one_seed_are_refused(tmp_path: Path) -> None:
     other = altered(one, {"science.optim.patience": 99})
     records.write(tmp_path / "a.json", one)
     records.write(tmp_path / "b.json", other)
-    both = f"{one.run} and {other.run}"
-    with pytest.raises(
-        InputError, match=rf"two records of table2/relu on .* with seed 0, {both}; remove one"
-    ):
+    with pytest.raises(InputError, match=r"two records of table2/relu on .* with.*remove one"):
         load(tmp_path)
 
 
@@ -213,7 +210,7 @@ def test_runs_of_both_protocols_stand_in_no_table_together() -> None:
     assert "n = 4" not in text
 
 
-def test_recalled_numbers_are_never_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recalled_numbers_are_never_targets(monkeypatch) -> None:
     from rectifiers.results import tables as module
 
     entry = {"value": 1.0, "confidence": "recalled"}
@@ -262,9 +259,7 @@ def test_every_committed_record_belongs_into_a_table() -> None:
         assert exclusion_reason(records.load(path)) is None
 
 
-def test_collect_copies_what_belongs_and_names_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_collect_copies_what_belongs_and_names_the_rest(tmp_path: Path, monkeypatch) -> None:
     sys.path.insert(0, str(ROOT / "scripts"))
     try:
         import report as script

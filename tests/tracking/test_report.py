@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from conftest import ROOT
 from rectifiers.results.tables import load
 from rectifiers.runtime.errors import InputError
 from rectifiers.tracking.report import build, save, specification
-from tracking.stub import Stub
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +39,7 @@ def unnamed(node: Any) -> Any:
     return [unnamed(item) for item in node] if isinstance(node, list) else node
 
 
-def test_a_table_has_text_runs_and_panels(
-    records: list[dict[str, Any]],
-) -> None:
+def test_a_table_has_text_runs_and_panels(records: list[dict[str, Any]]) -> None:
     document = specification(build(records, entity="e", project="p", group="table2"))
     assert [block["children"][0]["text"] for block in blocks(document, "heading")] == ["Table 2"]
     text = blocks(document, "markdown-block")[-1]["content"]
@@ -88,9 +84,7 @@ def test_a_group_without_records_is_named(records: list[dict[str, Any]]) -> None
         build(records, entity="e", project="p", group="table9")
 
 
-def test_a_report_is_saved_and_updated_in_place(
-    records: list[dict[str, Any]], server: Stub, tmp_path: Path
-) -> None:
+def test_a_report_is_saved_and_updated_in_place(records, server, tmp_path) -> None:
     kept = tmp_path / "reports.json"
     settings = {"entity": None, "project": "ours", "group": "table2", "kept": kept}
     url = save(records, **settings)  # type: ignore[arg-type]

@@ -42,9 +42,7 @@ def test_early_stopping_ends_a_run_and_its_record_says_so(tiny) -> None:
     assert train(tiny("trainer.max_epochs=1"), {}).record.stopped_by is None
 
 
-def test_a_run_killed_after_it_was_stopped_trains_no_further(
-    tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_after_it_was_stopped_trains_no_further(tiny, tmp_path, monkeypatch) -> None:
     whole = train(tiny(*STOPPING, f"runs_dir={tmp_path}/whole"), {})
 
     def killed(*_: object) -> None:
@@ -62,9 +60,7 @@ def test_a_run_killed_after_it_was_stopped_trains_no_further(
 
 @pytest.mark.process
 @pytest.mark.parametrize("options", [STOPPING, ("callbacks=model_checkpoint",)])
-def test_a_killed_run_with_callbacks_ends_with_the_same_bits(
-    tmp_path: Path, options: tuple[str, ...]
-) -> None:
+def test_a_killed_run_with_callbacks_ends_with_the_same_bits(tmp_path, options) -> None:
     steps = ("checkpoint.every_n_steps=2", "data.batch_size=64", "threads=1")
     paths = []
     for place, is_killed in ((tmp_path / "whole", False), (tmp_path / "killed", True)):
@@ -122,9 +118,7 @@ def test_ckpt_path_goes_on_from_a_checkpoint_of_the_same_run(tiny, tmp_path: Pat
         ),
     ],
 )
-def test_bad_settings_are_refused_before_the_data_are_opened(
-    overrides: list[str], key: str, remedy: str
-) -> None:
+def test_bad_settings_are_refused_before_the_data_are_opened(overrides, key, remedy) -> None:
     config = compose_config("callbacks=early_stopping", *overrides)
     with pytest.raises(InputError) as refused:
         check_functions(config)

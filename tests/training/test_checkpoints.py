@@ -50,7 +50,7 @@ def test_a_changed_byte_anywhere_in_a_checkpoint_is_found_or_changes_nothing_tha
 
 @pytest.mark.parametrize("place", ["weights", "directory", "half of it"])
 def test_of_a_damaged_last_checkpoint_and_a_whole_one_before_it_the_whole_one_is_used(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], place: str
+    tmp_path: Path, capfd, place: str
 ) -> None:
     for value in (0.25, 0.5):
         AtomicCheckpointIO().save_checkpoint(checkpoint(value), tmp_path / LAST)

@@ -35,7 +35,7 @@ PLAIN = (
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("one")
     finish(alone(place, *PLAIN))
     return place
@@ -249,12 +249,8 @@ def test_a_batch_that_does_not_divide_names_the_remedy(tmp_path: Path) -> None:
     )
 
 
-WITHIN = (
-    *TINY,
-    "trainer.max_epochs=6",
-    "data.batch_size=32",
-    "checkpoint.every_n_steps=5",
-)  # epochs of 42 steps
+# epochs of 42 steps
+WITHIN = (*TINY, "trainer.max_epochs=6", "data.batch_size=32", "checkpoint.every_n_steps=5")
 
 
 def test_a_run_resumes_after_a_signal_with_equal_bits(tmp_path: Path) -> None:
@@ -475,9 +471,7 @@ def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("moment", "workers"), [("init_report.yaml", 0), ("previous.ckpt", 2), ("metrics.csv", 2)]
 )
-def test_two_ranks_killed_anywhere_resume_with_equal_bits(
-    tmp_path: Path, moment: str, workers: int
-) -> None:
+def test_two_ranks_killed_anywhere_resume_with_equal_bits(tmp_path, moment, workers) -> None:
     """Before the first checkpoint, between two, with loaders' workers, which outlive it, and in the
     last test."""
     options = (*WITHIN, "trainer.max_epochs=3", f"data.num_workers={workers}", "model.norm=batch")
@@ -531,8 +525,7 @@ def test_a_hanging_rank_ends_the_run_in_time(tmp_path: Path) -> None:
     process = start(together(2, tmp_path, *WITHIN, "trainer.max_epochs=100000", "timeout_s=10"))
     wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), process)
     os.kill(launched(process)[1], signal.SIGSTOP)
-    _, err = process.communicate(
-        timeout=10 + 30 + 60
-    )  # torchrun gives its processes half a minute to leave
+    # torchrun gives its processes half a minute to leave
+    _, err = process.communicate(timeout=10 + 30 + 60)
     assert process.returncode != 0
     assert "rank 0 lost the other processes (" in err

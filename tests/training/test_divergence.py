@@ -43,9 +43,7 @@ def test_all_finite_judges_numbers_and_not_their_sum(bad: list[float]) -> None:
     assert not all_finite(torch.cat([torch.randn(1000), torch.tensor(bad), torch.randn(1000)]))
 
 
-def test_a_loss_that_is_not_finite_ends_its_own_step_before_the_update(
-    tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_that_is_not_finite_ends_its_own_step_before_the_update(tiny, monkeypatch) -> None:
     found: list[tuple[int, bool]] = []
     weights: list[torch.Tensor] = []
     modules: list[Classifier] = []

@@ -1,7 +1,6 @@
 """What follows an epoch happens in one order."""
 
 import signal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,9 +32,7 @@ def stand_ins(events: list[Any], rank: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(("rank", "shows"), [(0, [("logged", 1)]), (1, [])])
-def test_an_epoch_is_measured_then_kept_then_logged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, shows: list[Any]
-) -> None:
+def test_an_epoch_is_measured_then_kept_then_logged(tmp_path, monkeypatch, rank, shows) -> None:
     """A signal is acted on last."""
     events: list[Any] = []
     log = lambda loggers, history: events.append(("logged", len(history)))  # noqa: E731

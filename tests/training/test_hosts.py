@@ -109,9 +109,7 @@ def test_two_hosts_train_one_run(hosts: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_vanishes_ends_the_run_in_time_with_a_sentence(
-    hosts: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_host_that_vanishes_ends_the_run_in_time_with_a_sentence(hosts, tmp_path) -> None:
     """The cable is cut: no packet says so. The other host waits for timeout_s and no
     longer."""
     options = ("trainer.max_epochs=100000", "timeout_s=15")
@@ -124,9 +122,8 @@ def test_a_host_that_vanishes_ends_the_run_in_time_with_a_sentence(
         ip("-n", hosts["a"], "link", "set", "wire", "down")
         cut = time.monotonic()
         _, err = started["a"].communicate(timeout=120)
-        assert (
-            time.monotonic() - cut < 15 + 60
-        )  # torchrun gives its processes half a minute to leave
+        # torchrun gives its processes half a minute to leave
+        assert time.monotonic() - cut < 15 + 60
         assert started["a"].returncode != 0
         assert "lost the other processes (" in err
         assert "the same command goes on from the last checkpoint" in err

@@ -142,13 +142,13 @@ def test_what_is_for_gpus_is_refused_elsewhere(override: str, tiny) -> None:
         train(tiny(override), {})
 
 
-def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_named(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=r"^trainer\.accelerator=gpu needs a GPU"):
         check_hardware(compose_config("trainer=gpu"), SINGLE_PROCESS)
 
 
-def test_a_gpu_without_bfloat16_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_bfloat16_is_named(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
@@ -160,14 +160,12 @@ def test_a_gpu_without_bfloat16_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         if supported:
             check_hardware(config, SINGLE_PROCESS)
         else:
-            with pytest.raises(
-                InputError, match="needs a GPU with bfloat16, which Tesla T4 has not; leave it out"
-            ):
+            with pytest.raises(InputError, match=r"needs a GPU with bfloat16, which.*leave it out"):
                 check_hardware(config, SINGLE_PROCESS)
 
 
 def test_a_fast_run_is_compiled_into_graphs_in_bfloat16_and_its_record_says_so(
-    tiny, monkeypatch: pytest.MonkeyPatch
+    tiny, monkeypatch
 ) -> None:
     compiled: list[dict] = []
     monkeypatch.setattr(lightning, "check_hardware", lambda *_: None)  # on the processor, for once

@@ -76,15 +76,10 @@ def bias_per_element(channels: int) -> nn.Module:
 @pytest.mark.parametrize(
     "activation", ["crelu", "glu", "relu activation._target_=test_module_networks.bias_per_element"]
 )
-def test_activations_of_several_numbers_are_trained(
-    tmp_path: Path, activation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_activations_of_several_numbers_are_trained(tmp_path, activation, monkeypatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parent)
-    small = (
-        "model=mini",
-        "model.stage2=2",
-        "model.stage3=2",
-    )  # glu's fixed point repels: no deep chain of it
+    # glu's fixed point repels: no deep chain of it
+    small = ("model=mini", "model.stage2=2", "model.stage3=2")
     options = (
         "data=digits8",
         *small,
@@ -96,9 +91,8 @@ def test_activations_of_several_numbers_are_trained(
     places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     config = compose_config(*options, *f"activation={activation}".split(), *places)
     record = records.load(train(config, {}).path)
-    assert (
-        record.protocols["dense"].top1_error_pct < 88
-    )  # ten classes; the network has learned something
+    # ten classes; the network has learned something
+    assert record.protocols["dense"].top1_error_pct < 88
 
 
 @pytest.mark.parametrize(

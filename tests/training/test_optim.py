@@ -160,9 +160,8 @@ def test_fused_and_plain_steps_agree_and_continue_from_each_others_state(
         step(*before, seed)
     now[0].load_state_dict(before[0].state_dict())
     now[1].load_state_dict(before[1].state_dict())
-    assert all(
-        group["fused"] is (True if fused else None) for group in now[1].param_groups
-    )  # None: torch chooses
+    # None: torch chooses
+    assert all(group["fused"] is (True if fused else None) for group in now[1].param_groups)
     for seed in (3, 4):
         step(*plain, seed)
         step(*now, seed)

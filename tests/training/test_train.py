@@ -169,10 +169,7 @@ def test_an_added_protocol_leaves_the_training_facts(tiny) -> None:
         p.name: p.read_bytes() for p in first.path.parent.iterdir() if p.name not in changing
     }
     (first.path.parent / "last.ckpt").unlink()
-    with pytest.raises(
-        InputError,
-        match=r"evaluation=\[twice\] asks for more than .*last\.ckpt is gone.*rerun=true",
-    ):
+    with pytest.raises(InputError, match=r"evaluation=\[twice\] asks for more than .*last\.ckpt"):
         train(
             tiny(
                 "evaluation=[]",
@@ -183,7 +180,7 @@ def test_an_added_protocol_leaves_the_training_facts(tiny) -> None:
     assert records.load(first.path) == second.record
 
 
-def test_a_rerun_that_was_killed_goes_on(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_that_was_killed_goes_on(tiny, monkeypatch) -> None:
     first = train(tiny(), CHOICES)
 
     def kill(*_: object, **__: object) -> None:
@@ -195,16 +192,15 @@ def test_a_rerun_that_was_killed_goes_on(tiny, monkeypatch: pytest.MonkeyPatch) 
             train(tiny("rerun=true"), CHOICES)
     stamp = (first.path.parent / "last.ckpt").stat().st_mtime_ns
     again = train(tiny("rerun=true"), CHOICES)
-    assert (
-        first.path.parent / "last.ckpt"
-    ).stat().st_mtime_ns == stamp  # nothing was trained again
+    # nothing was trained again
+    assert (first.path.parent / "last.ckpt").stat().st_mtime_ns == stamp
     assert numbers(again.record) == numbers(first.record)
     assert [p.name for p in (first.path.parent.parent / "replaced").iterdir()] == [
         f"{first.record.run}-1"
     ]
 
 
-def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch) -> None:
     first = train(tiny(), CHOICES)
 
     def refuse(*_: object) -> None:
@@ -222,9 +218,7 @@ def test_an_unusable_checkpoint_is_refused_and_kept(tiny) -> None:
     whole = torch.load(last, weights_only=True)
     first.path.unlink()
     last.write_bytes(last.read_bytes()[:1000])
-    with pytest.raises(
-        InputError, match=r"last\.ckpt cannot be read as a checkpoint .*; remove it"
-    ):
+    with pytest.raises(InputError, match=r"last\.ckpt cannot be read as a checkpoint.*remove it"):
         train(tiny(), CHOICES)
     assert last.stat().st_size == 1000
     AtomicCheckpointIO().save_checkpoint({**whole, "state_dict": {}}, last)
@@ -259,7 +253,7 @@ DROPS = (
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole(tmp_path_factory) -> Outcome:
     """A run that nothing interrupts, whose rate drops."""
     place = tmp_path_factory.mktemp("whole")
     outcome = train(
@@ -272,9 +266,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.mark.parametrize(
     ("after", "workers"), [(1, 0), (3, 0), (5, 0), pytest.param(2, 2, marks=pytest.mark.process)]
 )
-def test_a_resumed_run_has_equal_bits(
-    tiny, whole: Outcome, tmp_path: Path, monkeypatch, after: int, workers: int
-) -> None:
+def test_a_resumed_run_has_equal_bits(tiny, whole, tmp_path, monkeypatch, after, workers) -> None:
     options = (*DROPS, f"data.num_workers={workers}")
     original = EpochEnd.on_train_epoch_end
 
@@ -365,9 +357,7 @@ def test_data_with_another_hash_are_refused(tiny, tmp_path: Path) -> None:
     pin = first.record.science["data"]["content"]
     assert not train(tiny(*options, f"data.content={pin}"), CHOICES).fresh
     shutil.copy(tmp_path / "photos/train/b/1.jpg", tmp_path / "photos/train/a/0.jpg")
-    with pytest.raises(
-        InputError, match=rf"data\.content={pin} is not the hash of the data, which is"
-    ):
+    with pytest.raises(InputError, match=rf"data\.content={pin} is not the hash of the data,"):
         train(tiny(*options, f"data.content={pin}", "seed=1"), CHOICES)
     changed = train(tiny(*options), CHOICES)
     assert changed.fresh
@@ -378,9 +368,7 @@ def test_data_with_another_hash_are_refused(tiny, tmp_path: Path) -> None:
 def test_a_vector_preprocess_needs_a_vector_network(tiny, tmp_path: Path) -> None:
     reduced = train(tiny("preprocess=pca_reduce", "preprocess.k=20"), CHOICES)
     assert reduced.record.init_report[0].fan_in == 20
-    with pytest.raises(
-        InputError, match="conv1 needs an image, and preprocess gives a vector; choose model=mlp"
-    ):
+    with pytest.raises(InputError, match=r"conv1 needs an image.*choose model=mlp"):
         train(
             compose_config("preprocess=pca", f"runs_dir={tmp_path}", f"cache_dir={tmp_path}"),
             CHOICES,
@@ -408,9 +396,8 @@ def process_state() -> dict:
 
 @pytest.mark.parametrize("logger", ["csv", pytest.param("wandb", marks=pytest.mark.process)])
 def test_a_run_leaves_the_process_as_it_found_it(tiny, logger: str) -> None:
-    train(
-        tiny("trainer.max_epochs=1", "seed=9"), CHOICES
-    )  # what is imported and started once stays, and is not the run's
+    # what is imported and started once stays, and is not the run's
+    train(tiny("trainer.max_epochs=1", "seed=9"), CHOICES)
     before = process_state()
     other = ("data.num_workers=2", "trainer.precision=64-true", "threads=2", "trainer.max_epochs=1")
     train(tiny(f"logger={logger}", *other), CHOICES)
@@ -434,7 +421,7 @@ def test_skipped_training_images_stand_in_the_record(tiny, tmp_path: Path) -> No
     ]
 
 
-def test_a_hanging_loader_ends_the_run(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_loader_ends_the_run(tiny, monkeypatch) -> None:
     monkeypatch.setattr(TrainDataset, "__getitems__", lambda self, items: time.sleep(60))
     with pytest.raises(InputError, match=r"timeout_s=1 went by .* the same command goes on"):
         train(tiny("data.num_workers=1", "timeout_s=1"), CHOICES)
@@ -464,14 +451,10 @@ def test_the_step_is_fused_where_that_is_asked_for(tiny, fused: bool) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(("last_before", "last"), [(False, True), (True, True)])
-def test_a_run_resumes_with_maps_in_any_order(
-    tmp_path: Path, last_before: bool, last: bool
-) -> None:
+def test_a_run_resumes_with_maps_in_any_order(tmp_path, last_before, last) -> None:
     options = (*MINI, "model.width=0.5", "trainer.max_epochs=2")
-    precise = (
-        "trainer.precision=64-true",
-        f"cache_dir={tmp_path}/cache",
-    )  # steps make much of a rounding
+    # steps make much of a rounding
+    precise = ("trainer.precision=64-true", f"cache_dir={tmp_path}/cache")
     names = {False: "channels_last=false", True: "channels_last=true"}
     whole = train(compose_config(*options, *precise, names[last], f"runs_dir={tmp_path}/whole"), {})
 
@@ -499,9 +482,8 @@ def test_activation_checkpointing_keeps_the_bits(tmp_path: Path) -> None:
         signals, built = Signals([0]), Built()
         outcome = train(compose_config(*options, *more), {}, callbacks=[signals, built])
         assert built.computed_again is (again == "true")
-        assert all(
-            len(pair) == 2 for pair in signals.found[0].values()
-        )  # heard once, in both directions
+        # heard once, in both directions
+        assert all(len(pair) == 2 for pair in signals.found[0].values())
         states.append(
             AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"]
         )
