@@ -51,18 +51,6 @@ def test_loading_returns_the_records_that_were_added(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
-def test_adding_writes_only_the_claims_with_new_records(tmp_path: Path) -> None:
-    of_signal = signal_records(2)
-    other = next(record for record in RECORDS if owner(record) != "signal")
-    files = add(tmp_path, [of_signal[0], other])
-    assert {path.name for path in files} == {"signal.jsonl.xz", f"{owner(other)}.jsonl.xz"}
-    untouched = tmp_path / f"{owner(other)}.jsonl.xz"
-    before = untouched.stat().st_mtime_ns, untouched.stat().st_ino
-    assert add(tmp_path, [*of_signal, other]) == [tmp_path / "signal.jsonl.xz"]
-    assert (untouched.stat().st_mtime_ns, untouched.stat().st_ino) == before
-    assert add(tmp_path, [*of_signal, other]) == []
-
-
 def test_a_rerun_by_another_claim_stays_in_its_file(tmp_path: Path) -> None:
     (record,) = signal_records(1)
     add(tmp_path, [record])

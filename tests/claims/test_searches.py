@@ -32,11 +32,8 @@ def best(search: Search, arm: str, made: Any) -> float | None:
 
 
 def test_every_arm_is_searched_at_every_rate() -> None:
-    assert SEARCH.arms(ARMS)["prelu at 0.001"] == [
-        "activation=prelu",
-        "optim.lr=0.001",
-        "trainer.max_epochs=1",
-    ]
+    given = ["activation=prelu", "optim.lr=0.001", "trainer.max_epochs=1"]
+    assert SEARCH.arms(ARMS)["prelu at 0.001"] == given
     assert len(SEARCH.arms(ARMS)) == 6
 
 
@@ -65,16 +62,12 @@ def test_several_seeds_choose_by_their_mean() -> None:
 def test_what_a_claim_is_judged_by_can_choose() -> None:
     chosen_by = {"measure": "mean_over", "settings": {"epochs": 2}}
     search = SEARCH.model_copy(update={"rates": (0.1, 0.01), **chosen_by})
-    early, late = (
-        training(
-            history=[
-                epoch(1) | {"train_loss": first},
-                epoch(2),
-                epoch(3) | {"val/top1_error_pct": error},
-            ]
-        )
-        for first, error in ((1.0, 40.0), (2.0, 30.0))
-    )
+
+    def losing(loss: float, error: float) -> TrainingRecord:
+        last = epoch(3) | {"val/top1_error_pct": error}
+        return training(history=[epoch(1) | {"train_loss": loss}, epoch(2), last])
+
+    early, late = losing(1.0, 40.0), losing(2.0, 30.0)
     by_rate = {name_of("relu", 0.1): {1000: early}, name_of("relu", 0.01): {1000: late}}
     assert best(search, "relu", by_rate) == 0.1
     assert search.measured_by() == "mean_over(epochs=2)"

@@ -1,7 +1,6 @@
 """scripts/report.py: every sub-command answers in words and in JSON."""
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -30,11 +29,9 @@ def report(tmp_path: Path, monkeypatch) -> ModuleType:
     place = tmp_path / "results" / "records"
     for name in (FIRST, "a9dd9bfaa3d0", "0c255a4692ea"):
         shutil.copy(ROOT / "results" / "records" / f"{name}.json", place)
-    changes = {
-        "choices.data": "fashion_mnist",
-        "science.data._target_": "rectifiers.data.sources.fashion_mnist",
-    }
-    other = altered(records.load(place / f"{FIRST}.json"), changes | {"science.optim.epochs": 1})
+    changes = {"choices.data": "fashion_mnist", "science.optim.epochs": 1}
+    changes["science.data._target_"] = "rectifiers.data.sources.fashion_mnist"
+    other = altered(records.load(place / f"{FIRST}.json"), changes)
     records.write(place / f"{other.run}.json", other)
     monkeypatch.chdir(tmp_path)
     return loaded
@@ -58,23 +55,8 @@ def said(report: ModuleType, monkeypatch, capsys) -> Any:
 
 def test_show_prints_a_line_a_run(said: Any) -> None:
     lines = said("show", "data=digits").splitlines()
-    assert lines[0] == "3 runs  model=small14 init=he data=digits optim.lr=0.01 epochs=75"
-    assert (
-        lines[1]
-        == "tested on test, origin committed, code 9ca19b9840f9, machine AMD EPYC, 1 thread"
-    )
     (line,) = (line for line in lines if FIRST in line)
     assert line.split() == [FIRST, "table2/prelu", "prelu", "0", "1.78", "0.90", "to", "3.47"]
-
-
-def test_diff_in_words_and_as_json(said: Any) -> None:
-    text, answer = said("diff", "e6", "0c"), json.loads(said("diff", "e6", "0c", "--json"))
-    assert answer["runs"] == [FIRST, "0c255a4692ea"]
-    assert f"{FIRST}: code 9ca19b9840f9 on AMD EPYC, 1 thread" in text
-    assert all(key in text for key in answer["configuration"])
-    assert "provenance: no difference" in text
-    (line,) = (line for line in text.splitlines() if line.startswith("ten_view"))
-    assert re.split(r" {2,}", line)[2:] == ["2.89 (1.70 to 4.88)", "+1.11", "6 / 1", "0.12"]
 
 
 def test_local_and_committed_runs_stand_side_by_side(said: Any, tmp_path: Path) -> None:
@@ -91,17 +73,6 @@ def test_local_and_committed_runs_stand_side_by_side(said: Any, tmp_path: Path) 
     assert answer["results"]["ten_view"]["top1_error_pct"] == [2.0, pytest.approx(16 / 9)]
 
 
-def test_json_of_what_is_written(said: Any, tmp_path: Path) -> None:
-    tables = json.loads(said("tables", "--json"))
-    assert Path(tables["path"]).read_text().startswith("# Tables")
-    assert "Table 2 on digits" in {table["title"].partition(" (")[0] for table in tables["tables"]}
-    shutil.copytree(tmp_path / "results" / "records", tmp_path / "runs" / "broken")
-    (tmp_path / "runs" / "broken" / "record.json").write_text("{}")
-    collected = json.loads(said("collect", "--json"))
-    assert collected["copied"] == []
-    assert list(collected["left_out"]) == ["runs/broken/record.json"]
-
-
 @pytest.mark.process
 def test_every_committed_file_is_what_the_committed_records_say() -> None:
     done = subprocess.run(
@@ -115,11 +86,8 @@ def test_check_names_what_differs_and_ends_with_1(report, monkeypatch, capsys, t
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "CHECKS", ("good.py --check", "stale.py --check", "broken.py"))
     (tmp_path / "scripts").mkdir()
-    for name, text in {
-        "good": "",
-        "stale": "import sys; sys.exit(f'error: A.md; {sys.argv[1:]}')",
-        "broken": "1 / 0",
-    }.items():
+    stale = "import sys; sys.exit(f'error: A.md; {sys.argv[1:]}')"
+    for name, text in {"good": "", "stale": stale, "broken": "1 / 0"}.items():
         (tmp_path / "scripts" / f"{name}.py").write_text(text)
     with pytest.raises(SystemExit) as left:
         call(report, monkeypatch, "check", "--json")

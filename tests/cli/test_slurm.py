@@ -85,11 +85,7 @@ def test_a_job_is_queued_again_on_a_signal_and_ends_with_the_same_bits(
     wait_for(lambda: "PD" in call(environment, "squeue", "-h", "-o", "%t"))
     assert "stopped by SIGUSR1 after step " in (cut / "job.txt").read_text()
     assert not list(cut.glob("runs/*/record.json"))
-    time.sleep(
-        10
-        # SLURM itself waits two minutes: the nodes refuse a job whose credential they have just
-        # revoked
-    )
+    time.sleep(10)  # the nodes refuse a job whose credential they have just revoked
     call(environment, "scontrol", "update", f"JobId={job}", "StartTime=now")
     wait_for(lambda: list(cut.glob("runs/*/record.json")))
     assert "continuing from" in (cut / "job.txt").read_text()

@@ -35,13 +35,11 @@ def test_results_have_intervals_and_a_paired_test(pair: tuple[Record, Record]) -
     wrong = [450 - result.top1_correct for result in (one, other)]
     assert compared["interval_pct"] == [error_interval_pct(errors, 450) for errors in wrong]
     assert compared["difference"] == pytest.approx(100 * (wrong[1] - wrong[0]) / 450)
-    only_one, only_other = (
-        compared["paired"]["only_one_right"],
-        compared["paired"]["only_other_right"],
-    )
+    paired = compared["paired"]
+    only_one, only_other = paired["only_one_right"], paired["only_other_right"]
     assert only_one - only_other == wrong[1] - wrong[0]
     # as in TABLES.md, seed 0
-    assert (only_one, only_other, round(compared["paired"]["p"], 2)) == (6, 1, 0.12)
+    assert (only_one, only_other, round(paired["p"], 2)) == (6, 1, 0.12)
 
 
 @pytest.mark.parametrize(
@@ -55,18 +53,11 @@ def test_answers_on_other_images_are_not_paired(pair, change) -> None:
 
 
 def test_validation_and_test_errors_have_no_difference(pair: tuple[Record, Record]) -> None:
-    as_the_paper = {
-        "science.data.protocol": "paper",
-        "images": {"train": 1347, "val": 450, "test": None},
-    }
-    results = {
-        name: found.model_dump() | {"split": "val"} for name, found in pair[1].protocols.items()
-    }
-    compared = compare(pair[0], altered(pair[1], as_the_paper | {"protocols": results}))
+    images = {"train": 1347, "val": 450, "test": None}
+    results = {name: r.model_dump() | {"split": "val"} for name, r in pair[1].protocols.items()}
+    changes = {"science.data.protocol": "paper", "images": images, "protocols": results}
+    compared = compare(pair[0], altered(pair[1], changes))
     assert compared["training"]["images.test"] == (450, None)
+    keys = ("difference", "paired", "unpaired_reason")
     for found in compared["results"].values():
-        assert (found["difference"], found["paired"], found["unpaired_reason"]) == (
-            None,
-            None,
-            MIXED,
-        )
+        assert [found[key] for key in keys] == [None, None, MIXED]

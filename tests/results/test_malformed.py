@@ -31,13 +31,9 @@ WRONG = (None, "</script>[red]", 0, [], {})
 
 def places(node: Any, at: tuple = ()) -> Iterator[tuple]:
     """Every place of a record; of a list, its first item's."""
-    items = (
-        node.items()
-        if isinstance(node, dict)
-        else list(enumerate(node))[:1]
-        if isinstance(node, list)
-        else ()
-    )
+    items: Any = node.items() if isinstance(node, dict) else ()
+    if isinstance(node, list):
+        items = list(enumerate(node))[:1]
     for key, item in items:
         yield (*at, key)
         yield from places(item, (*at, key))
