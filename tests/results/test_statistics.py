@@ -9,9 +9,8 @@ from rectifiers.results.statistics import Mean, error_interval_pct, mcnemar, mea
 )
 def test_the_interval_is_wilsons(errors: int, seen: int) -> None:
     expected = stats.binomtest(errors, seen).proportion_ci(0.95, method="wilson")
-    assert error_interval_pct(errors, seen) == pytest.approx(
-        (100 * expected.low, 100 * expected.high), abs=1e-9
-    )
+    expected = (100 * expected.low, 100 * expected.high)
+    assert error_interval_pct(errors, seen) == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_interval_of_a_mean_is_students() -> None:

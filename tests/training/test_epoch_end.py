@@ -19,16 +19,10 @@ class Measure(EpochMeasure):
 
 def stand_ins(events: list[Any], rank: int) -> tuple[Any, Any]:
     module = SimpleNamespace(history=[{"epoch": 1}], weight=0.5)
-    trainer = SimpleNamespace(
-        callbacks=[Callback(), Measure()],
-        is_global_zero=rank == 0,
-        loggers=[],
-        should_stop=False,
-        max_epochs=3,
-        global_step=7,
-        save_checkpoint=lambda path: events.append((path.name, dict(module.history[-1]))),
-    )
-    return trainer, module
+    facts = {"loggers": [], "should_stop": False, "max_epochs": 3, "global_step": 7}
+    save = lambda path: events.append((path.name, dict(module.history[-1])))  # noqa: E731
+    facts |= {"callbacks": [Callback(), Measure()], "save_checkpoint": save}
+    return SimpleNamespace(is_global_zero=rank == 0, **facts), module
 
 
 @pytest.mark.parametrize(("rank", "shows"), [(0, [("logged", 1)]), (1, [])])
@@ -48,7 +42,7 @@ def test_an_epoch_is_measured_then_kept_then_logged(tmp_path, monkeypatch, rank,
     assert events == [("last.ckpt", {"epoch": 1, "measured": 0.5}), *shows]
 
 
-def test_lightning_runs_the_epoch_end_after_the_module_has_made_the_row(tiny) -> None:
+def test_epoch_end_follows_the_row(tiny) -> None:
     rows: list[int] = []
 
     class Looks(EpochMeasure):

@@ -36,21 +36,8 @@ def hosts() -> Iterator[dict[str, str]]:
         pytest.skip(f"network namespaces are not permitted here: {error.stderr.strip()}")
     try:
         ip("netns", "add", names["b"])
-        cable = [
-            "link",
-            "add",
-            "wire",
-            "netns",
-            names["a"],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "wire",
-            "netns",
-            names["b"],
-        ]
-        ip(*cable)
+        own, other = ("wire", "netns", names["a"]), ("wire", "netns", names["b"])
+        ip("link", "add", *own, "type", "veth", "peer", "name", *other)
         for host, name in names.items():
             ip("-n", name, "addr", "add", f"{ADDRESS[host]}/24", "dev", "wire")
             for device in ("lo", "wire"):
@@ -63,34 +50,13 @@ def hosts() -> Iterator[dict[str, str]]:
 
 
 def start(name: str, host: str, place: Path, *overrides: str) -> subprocess.Popen:
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "GLOO_SOCKET_IFNAME": "wire",
-    }
-    torchrun = [
-        "-m",
-        "torch.distributed.run",
-        "--nnodes=2",
-        "--nproc-per-node=1",
-        "--rdzv-id=test",
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={ADDRESS['a']}:29501",
-        f"--rdzv-conf=is_host={int(host == 'a')}",
-        f"--local-addr={ADDRESS[host]}",
-    ]
-    command = [
-        "ip",
-        "netns",
-        "exec",
-        name,
-        sys.executable,
-        *torchrun,
-        "train.py",
-        *TINY,
-        *overrides,
-    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "wire"}
+    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    options = f"""-m torch.distributed.run --nnodes=2 --nproc-per-node=1 --rdzv-id=test
+        --rdzv-backend=c10d --rdzv-endpoint={ADDRESS["a"]}:29501
+        --rdzv-conf=is_host={int(host == "a")} --local-addr={ADDRESS[host]}"""
+    python = ["ip", "netns", "exec", name, sys.executable, *options.split()]
+    command = [*python, "train.py", *TINY, *overrides]
     place_of = [f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([*command, *place_of], cwd=ROOT, env=environment, **pipes)  # type: ignore[call-overload]
