@@ -76,7 +76,7 @@ def test_an_empty_image_ends_the_run(tmp_path: Path, root: Path, part: str, work
 
 @pytest.mark.process
 @parts_and_workers
-def test_a_flipped_byte_in_a_shard_ends_the_run(tmp_path, prepared, part, workers) -> None:
+def test_flipped_byte_ends_the_run(tmp_path, prepared, part, workers) -> None:
     root = Path(shutil.copytree(prepared, tmp_path / "prepared"))
     shard = root / part / "shard-00000.bin"
     body = bytearray(shard.read_bytes())
@@ -105,7 +105,7 @@ def test_ctrl_c_ends_the_run_and_its_workers(tmp_path: Path, root: Path) -> None
 
 
 @pytest.mark.process
-def test_a_reading_process_that_is_killed_ends_the_run(tmp_path: Path, root: Path) -> None:
+def test_killed_loader_ends_the_run(tmp_path: Path, root: Path) -> None:
     process = training(tmp_path, *SMALL, LONG, f"data.root={root}", "data.num_workers=2")
     while process.poll() is None:  # each epoch has processes of its own
         with suppress(ProcessLookupError):  # it has just ended

@@ -25,7 +25,7 @@ def test_the_example_of_a_public_function_runs(name: str) -> None:
     assert doctest.DocTestRunner().run(found).failed == 0
 
 
-def test_the_public_names_are_listed_and_imported_when_they_are_used() -> None:
+def test_public_names_are_imported_lazily() -> None:
     assert set(rectifiers.PUBLIC) <= set(dir(rectifiers))
     assert FUNCTIONS == ["moments", "gain", "he_normal_", "initialize", "propagation", "stability"]
     code = "import rectifiers, sys; sys.exit('torch' in sys.modules or 'pydantic' in sys.modules)"
@@ -54,7 +54,7 @@ def test_the_code_of_the_documentation_runs(place: str, capsys) -> None:
         assert "| layer | shape | reads |" in capsys.readouterr().out
 
 
-def test_the_reference_of_the_library_has_every_public_name() -> None:
+def test_reference_has_every_public_name() -> None:
     page = (ROOT / "docs" / "reference" / "api.md").read_text()
     documented = set(re.findall(r"^::: rectifiers\.(\S+)$", page, flags=re.MULTILINE))
     listed = set(re.findall(r"^\| `(\w+)", page, flags=re.MULTILINE))

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ from conftest import TINY, compose_config, same_bits, weights
 from processes import ENVIRONMENT, alone, start, wait_for
 from rectifiers import runner
 from rectifiers.cli.composition import compose_job, composed
-from rectifiers.runner import STARTUP_COST_MACS, Job, Overrides, Progress, run_all, share_cores
+from rectifiers.runner import Overrides, run_all, share_cores
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder, run_lock
 from rectifiers.training.train import train
@@ -47,7 +46,7 @@ def start_runner(*runs: Overrides) -> subprocess.Popen:
 
 
 @pytest.mark.process
-def test_failed_and_locked_runs_do_not_stop_the_others(tmp_path: Path, capfd) -> None:
+def test_failed_runs_do_not_stop_others(tmp_path: Path, capfd) -> None:
     short = "trainer.max_epochs=1"
     options = ("seed=0", "seed=1", "seed=2", "optim.lr=1e6", TOO_LARGE, "nonsense=1")
     runs = [run_of(tmp_path, short, option) for option in options]
@@ -128,17 +127,7 @@ def config() -> RunConfig:
     return compose_config(*TINY)
 
 
-def test_progress_counts_runs_and_extrapolates_by_cost(config: RunConfig) -> None:
-    jobs = [Job((str(n),), config, {}, n * STARTUP_COST_MACS) for n in (1, 2, 10)]
-    worker: Any = None
-    progress = Progress(pending=jobs[1:], running={Future(): (worker, jobs[0])}, complete=1)
-    assert progress.line(seconds=60) == "1 of 4 done, 1 running, 0 failed"
-    progress.trained_cost = STARTUP_COST_MACS
-    progress.failures = {("seed=9",): "it failed"}
-    assert progress.line(seconds=60) == "1 of 5 done, 1 running, 1 failed, 0:13:00 left"
-
-
-def test_each_free_core_gets_a_run_and_a_gpu_one_run(config: RunConfig, monkeypatch) -> None:
+def test_free_cores_get_a_run_each(config: RunConfig, monkeypatch) -> None:
     monkeypatch.setattr(runner.machine, "free_cores", lambda: 6)
     cpu, gpu = [config] * 8, [config.replaced({"trainer.accelerator": "gpu"})] * 8
     assert share_cores(cpu, None) == (6, 1)
@@ -149,19 +138,7 @@ def test_each_free_core_gets_a_run_and_a_gpu_one_run(config: RunConfig, monkeypa
     assert share_cores(cpu, 12) == (8, 1)
 
 
-@pytest.mark.parametrize("threads", [None, "5"])
-def test_the_environment_sets_a_workers_threads(threads: str | None, monkeypatch) -> None:
-    for name in ("signal.signal", "end_with_parent"):
-        monkeypatch.setattr(f"rectifiers.runner.{name}", lambda *_: None)
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    if threads:
-        monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    runner._prepare_worker(3, os.getpid())
-    assert os.environ["OMP_NUM_THREADS"] == (threads or "3")
-
-
-def test_jobs_that_share_a_composition_are_what_train_would_compose() -> None:
+def test_shared_compositions_are_trains() -> None:
     """Also where another key follows the seed, as the split of digits8 does; and in any order."""
     for seed, rate in ((3, ["optim.lr=0.003"]), (0, []), (7, ["optim.lr=1e-1"])):
         overrides = ("data=digits8", *rate, "model=mlp", f"seed={seed}")
@@ -179,7 +156,7 @@ SHARED_CORES = [override for override in TINY if override != "threads=1"]
 
 
 @pytest.mark.process
-def test_joblib_runs_two_at_a_time_and_skips_what_is_done(tmp_path: Path) -> None:
+def test_joblib_skips_finished_runs(tmp_path: Path) -> None:
     places = alone(tmp_path)[2:]
     command = [sys.executable, "train.py", *JOBLIB, *SHARED_CORES, *places, "trainer.max_epochs=2"]
     command += ["data.batch_size=1000000,128", "seed=0,1"]

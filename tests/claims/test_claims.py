@@ -218,7 +218,7 @@ def test_unusable_claim_is_named(made_up: Any, change: dict[str, Any], named: st
         made_up(**change)
 
 
-def test_a_claim_that_is_new_asks_to_be_noted(made_up: Any, monkeypatch) -> None:
+def test_new_claim_must_be_noted(made_up: Any, monkeypatch) -> None:
     claim = made_up()
     monkeypatch.setattr(claim_records, "arm_hashes", dict)
     with pytest.raises(InputError, match=r"claim/made_up has arms that.*call .*report.py claims"):
@@ -240,7 +240,7 @@ def test_records_of_other_settings_answer_nothing(made_up: Any) -> None:
         assert why in str(claim_exclusion_reason(bad))
 
 
-def test_claims_are_ordered_by_verdict_and_chance_is_counted(made_up: Any) -> None:
+def test_claims_are_ordered_by_verdict(made_up: Any) -> None:
     claim, whole = made_up(), runs([b - 1 for b in BASE], BASE)
     mixed = [b + c for b, c in zip(BASE, (-1, 1, 0.5, -0.5, 0.1), strict=True)]
     worse = runs([b + 1 for b in BASE], BASE)
@@ -248,10 +248,7 @@ def test_claims_are_ordered_by_verdict_and_chance_is_counted(made_up: Any) -> No
     answers = [answer(claim, records) for records in made]
     order = ["contradicted", "inconclusive", "no effect that matters", "supported", "not run"]
     assert [each.verdict for each in in_order(answers)] == order
-    text = claims_page(answers)
-    assert "at most 0.1 would be found supported by chance" in text  # 4 at 2.5 %
-    places = [text.index(f"| {verdict} |") for verdict in order[:4]]
-    assert places == sorted(places)
+    assert "at most 0.1 would be found supported by chance" in claims_page(answers)  # 4 at 2.5 %
 
 
 def test_the_claims_of_conf_are_complete() -> None:

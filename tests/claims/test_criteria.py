@@ -58,7 +58,7 @@ def test_a_run_older_than_its_criterion_is_refused(then: str | None) -> None:
 
 
 @pytest.mark.parametrize("folder", ["conf/claim", "conf/experiment/claim"])
-def test_a_criterion_is_read_at_its_present_and_its_first_path(folder: str) -> None:
+def test_criterion_is_read_at_both_paths(folder: str) -> None:
     texts = {"README.md": "read me", f"{folder}/table2.yaml": TEXT}
     made = [(CLAIM, runs(old=3))]
     assert check_criteria(made, lambda commit, path: texts.get(path)) == set()

@@ -33,12 +33,7 @@ def test_a_row_has_words_evidence_and_verdict(made_up, tmp_path: Path) -> None:
     assert words == "lowers it by 1 (0.87 to 1.13), n = 4; 1 of 5 diverged"
 
 
-def test_claims_without_runs_have_a_verdict_alone(made_up, tmp_path: Path) -> None:
-    cells = row(tmp_path, answer(made_up(), []), "{0}")
-    assert cells[2:] == ["not run", "-", "not run ([made_up](claims/made_up.md))"]
-
-
-def test_all_claims_have_a_page_and_ten_findings_a_row() -> None:
+def test_all_claims_have_a_page() -> None:
     texts = pages([answer(claim, []) for claim in claims()])
     assert texts["FINDINGS.md"].count("\n| ") == 1 + 10
     for claim in claims():

@@ -66,7 +66,7 @@ def test_equivalence_is_two_one_sided_tests(centre: float, verdict: Verdict) -> 
     assert judge(around(centre), 5, "mean", SAME).verdict == verdict
 
 
-def test_equivalence_uses_the_interval_of_90_percent_and_shows_that_of_95() -> None:
+def test_equivalence_uses_the_interval_of_90_percent() -> None:
     values = around(0.37)
     ninety, ninety_five = t_interval(values, 0.90), t_interval(values, 0.95)
     assert ninety[1] < 0.6 < ninety_five[1]
@@ -82,7 +82,7 @@ def test_a_share_is_judged_by_its_exact_interval(values: list[float], verdict: V
     assert (found.low, found.high) == pytest.approx((exact.low, exact.high))
 
 
-def test_the_interval_of_a_median_is_of_order_statistics() -> None:
+def test_median_interval_is_of_order_statistics() -> None:
     assert median_interval([6.0, 1, 3, 2, 5, 4], 0.95) == (1, 6)  # all but 2/64
     assert median_interval(list(range(10)), 0.95) == (1, 8)  # the table of the sign test: 2 of 10
     # 2/32 is more than 5 %
@@ -91,7 +91,7 @@ def test_the_interval_of_a_median_is_of_order_statistics() -> None:
     assert (low, high) == (5, 14)  # 6th and 15th
 
 
-def test_ties_and_censored_values_do_not_make_a_median_significant() -> None:
+def test_ties_make_no_median_significant() -> None:
     criterion = Criterion(region("above", 1.0), region("below", 0.0))
     assert judge([0.0] * 6, 6, "median", criterion).verdict is Verdict.INCONCLUSIVE
     assert judge([13.0] * 6, 6, "median", criterion).verdict is Verdict.SUPPORTED
@@ -113,7 +113,7 @@ def test_numbers_that_are_none_are_refused() -> None:
         judge([1.0, math.nan, 1, 1, 1], 5, "mean", LOWER)
 
 
-def test_a_claim_is_supported_where_all_its_tests_are() -> None:
+def test_claim_is_supported_by_all_its_tests() -> None:
     few, no = Verdict.TOO_FEW, Verdict.NOT_RUN
     table = [([S, S], S), ([S, N], N), ([S, N, C], C), ([C, few], few), ([S, no], few)]
     for parts, whole in (*table, ([no, no], no)):
@@ -174,7 +174,7 @@ def with_moments(n: int, mean: float, sd: float) -> list[float]:
         (-0.3, SAME, Verdict.SUPPORTED),
     ],
 )
-def test_seeds_to_decide_is_the_smallest_number_with_a_verdict(mean, criterion, would_be) -> None:
+def test_seeds_to_decide_are_the_fewest(mean, criterion, would_be) -> None:
     found = judge(with_moments(6, mean, 1.0), 6, "mean", criterion)
     assert (found.verdict, found.would_be) == (Verdict.INCONCLUSIVE, would_be)
     assert found.needed is not None
@@ -182,7 +182,7 @@ def test_seeds_to_decide_is_the_smallest_number_with_a_verdict(mean, criterion, 
         assert judge(with_moments(n, mean, 1.0), n, "mean", criterion).verdict is verdict
 
 
-def test_seeds_to_decide_of_a_share_and_a_median_keep_the_observed_distribution() -> None:
+def test_seeds_to_decide_keep_the_distribution() -> None:
     share = judge([1, 1, 1, 1, 1, 0], 6, "share", MOST)
     assert (share.verdict, share.needed) == (Verdict.INCONCLUSIVE, 12)
     assert judge([1] * 10 + [0] * 2, 12, "share", MOST).verdict is Verdict.SUPPORTED
@@ -190,7 +190,7 @@ def test_seeds_to_decide_of_a_share_and_a_median_keep_the_observed_distribution(
     assert (median.would_be, median.needed) == (Verdict.SUPPORTED, 9)  # one of nine may be below
 
 
-def test_no_number_of_seeds_decides_an_effect_between_the_bounds() -> None:
+def test_no_seeds_decide_between_the_bounds() -> None:
     for mean in (-0.19, -0.1, -0.01):  # of one arm, where no effect can be none
         found = judge(with_moments(6, mean, 1.0), 6, "mean", LOWER)
         assert (found.would_be, found.needed) == (Verdict.INCONCLUSIVE, None)

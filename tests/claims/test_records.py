@@ -51,7 +51,7 @@ def test_loading_returns_the_records_that_were_added(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
-def test_a_rerun_by_another_claim_stays_in_its_file(tmp_path: Path) -> None:
+def test_rerun_stays_in_its_file(tmp_path: Path) -> None:
     (record,) = signal_records(1)
     add(tmp_path, [record])
     rerun = altered(record, {"wall_s": 1.5, "choices.experiment": "claim/figure3"})
@@ -62,7 +62,7 @@ def test_a_rerun_by_another_claim_stays_in_its_file(tmp_path: Path) -> None:
     assert load(tmp_path) == [rerun]
 
 
-def test_a_failed_add_leaves_every_file_as_it_was(tmp_path: Path) -> None:
+def test_failed_add_changes_no_file(tmp_path: Path) -> None:
     one, two = signal_records(2)
     add(tmp_path, [one, two])
     before = (tmp_path / "signal.jsonl.xz").read_bytes()

@@ -82,7 +82,7 @@ def test_a_rate_other_than_the_best_is_refused() -> None:
         check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0, 40.0))
 
 
-def test_an_arm_is_the_best_of_what_it_was_chosen_from() -> None:
+def test_arm_is_the_best_of_its_alternatives() -> None:
     slope_01 = {"slope_01": ("activation=leaky_relu",)}
     search = SEARCH.model_copy(update={"others": {"relu": slope_01}})
     assert search.arms(ARMS)["slope_01 at 0.1"][:2] == ["activation=leaky_relu", "optim.lr=0.1"]
@@ -103,7 +103,7 @@ def test_an_arm_is_the_best_of_what_it_was_chosen_from() -> None:
         {"rates": [1, 2], "seeds": [3], "others": {"relu": {"slope_01": ["seed"]}}},
     ],
 )
-def test_a_search_that_is_not_usable_is_one_sentence(given: dict[str, object]) -> None:
+def test_unusable_search_is_refused(given: dict[str, object]) -> None:
     claim = {"statement": "x", "source": "x", "not_run": "x", "search": given}
     with pytest.raises(InputError, match=r"claim/made_up: .*search"):
         parse("made_up", claim)

@@ -75,7 +75,7 @@ def test_every_experiment_runs_at_smoke_size(experiment: str, tmp_path: Path) ->
 
 
 @pytest.mark.process
-def test_the_ensemble_trains_what_it_lacks_and_averages_it(tmp_path: Path) -> None:
+def test_ensemble_trains_what_it_lacks(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "train.py",

@@ -137,15 +137,6 @@ def test_a_flipped_byte_is_found_and_named(victim, whole, tmp_path, monkeypatch)
     assert all(victim in sentence for sentence in sentences)
 
 
-def test_a_missing_file_is_named_with_its_remedy(whole: Path) -> None:
-    path = whole / "data/statistics/miniature/mean.npy"
-    path.rename(path.with_suffix(".away"))
-    sentences = list(VERIFY.find_errors(whole))
-    path.with_suffix(".away").rename(path)
-    assert len(sentences) == 1
-    assert sentences[0].startswith("data/statistics/miniature/mean.npy is missing; give make data")
-
-
 def test_a_folder_keeps_its_pixels_through_archives(tmp_path: Path, monkeypatch) -> None:
     """Written as archives in the official layout and prepared: the same images by index."""
     root = tmp_path / "folder"
@@ -210,7 +201,7 @@ def test_a_fresh_clone_trains_on_pulled_shards(made: Clone, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_imagenets_own_stages_run_on_archives_in_its_place(miniature, tmp_path) -> None:
+def test_imagenets_stages_run_on_the_miniature(miniature, tmp_path) -> None:
     """The stages of pipelines/imagenet with the miniature's archives and pins where ImageNet's
     would be."""
     here = clone(tmp_path / "clone")

@@ -74,7 +74,7 @@ def test_local_and_committed_runs_stand_side_by_side(said: Any, tmp_path: Path) 
 
 
 @pytest.mark.process
-def test_every_committed_file_is_what_the_committed_records_say() -> None:
+def test_committed_files_follow_from_the_records() -> None:
     done = subprocess.run(
         [sys.executable, "scripts/report.py", "check"], cwd=ROOT, capture_output=True, text=True
     )

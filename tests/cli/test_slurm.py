@@ -71,9 +71,7 @@ def submit(environment: dict[str, str], place: Path) -> str:
     ).strip()
 
 
-def test_a_job_is_queued_again_on_a_signal_and_ends_with_the_same_bits(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_requeued_job_has_equal_bits(environment: dict[str, str], tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for place in (whole, cut):
         place.mkdir()

@@ -16,7 +16,7 @@ def pair() -> tuple[Record, Record]:
     return found["e6eb31a64f10"], found["0c255a4692ea"]
 
 
-def test_every_leaf_that_differs_is_named_and_no_other() -> None:
+def test_differing_leaves_alone_are_named() -> None:
     one, other = flat({"a": {"b": 1, "c": [1]}, "d": 0}), flat({"a": {"b": 2, "c": [1]}, "e": None})
     assert one == {"a.b": 1, "a.c": [1], "d": 0}
     assert differences(one, other) == {"a.b": (1, 2), "d": (0, MISSING), "e": (MISSING, None)}

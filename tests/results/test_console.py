@@ -2,7 +2,7 @@ import re
 
 from rich.console import Console
 
-from made_up import NETWORK, SCIENCE, diverged, result, training
+from made_up import NETWORK, SCIENCE, result, training
 from rectifiers.results.console import print_record
 from rectifiers.runs.record import Record
 
@@ -36,8 +36,3 @@ def test_numbers_stand_with_interval_and_paper() -> None:
     assert row(text, "center") == ["center", "2.00", "1.06 to 3.76", "0.00", "450 of val"]
     assert row(text, "conv1")[:4] == ["conv1", "0.300", "0.050", "0.596"]
     assert row(text, "other") == ["other", "0.200", "0.050", "-", "=" * 12]
-
-
-def test_a_diverged_run_says_where() -> None:
-    text = printed(diverged(**WHOLE | {"protocols": {}, "slopes": {}, "images_per_second": None}))
-    assert "diverged at step 7, first seen at conv2" in text

@@ -48,13 +48,11 @@ def test_filters_narrow(filters: list[str], count: int) -> None:
     ("text", "sentence"),
     [
         ("activatoin=relu", "activatoin is not a key of these runs; did you mean activation"),
-        ("lr=0.1", "lr is not a key of these runs; did you mean optim.lr?"),
         ("activation=gelu", "no run has activation=gelu; there are: prelu, prelu_shared, relu"),
-        ("seed=zero", "no run has seed=zero; there are: 0, 1, 2, 3, 4"),
         ("relu", "relu is not a filter; give key=value, as in activation=prelu"),
     ],
 )
-def test_a_filter_that_cannot_be_used_says_what_can(text: str, sentence: str) -> None:
+def test_unusable_filter_names_usable_ones(text: str, sentence: str) -> None:
     with pytest.raises(InputError) as error:
         select(FOUND, [text])
     assert str(error.value).startswith(sentence)

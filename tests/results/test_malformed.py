@@ -54,7 +54,7 @@ def show_everywhere(base: Record, record: Record) -> None:
 
 
 @pytest.mark.process
-def test_whatever_is_wrong_in_a_record_it_is_refused_or_shown() -> None:
+def test_malformed_records_are_refused_or_shown() -> None:
     path = ROOT / "results" / "records" / "e6eb31a64f10.json"  # Table 2's PReLU on digits
     base = altered(records.load(path), {"science.optim.epochs": 2})
     whole = base.model_dump(mode="json")

@@ -22,7 +22,7 @@ def test_the_interval_of_a_mean_is_students() -> None:
     assert mean_of([3.0]) == Mean(1, 3.0, None, None)
 
 
-def test_mcnemar_is_the_exact_binomial_test_of_the_disagreements() -> None:
+def test_mcnemar_is_an_exact_binomial_test() -> None:
     hits = [True] * 50 + [True] * 9 + [False] * 2
     others = [True] * 50 + [False] * 9 + [True] * 2
     first, second, p = mcnemar(hits, others)

@@ -78,7 +78,7 @@ def test_a_row_compares_our_error_with_the_papers() -> None:
         ("digits", ("3.60 (3.60 to 3.60, n = 2) at 36 px |", "6.80 (6.80 to 6.80, n = 2) at 68 ")),
     ],
 )
-def test_a_scale_of_dense_testing_has_its_own_row(data: str, errors: tuple[str, str]) -> None:
+def test_scale_of_dense_testing_has_a_row(data: str, errors: tuple[str, str]) -> None:
     run = record("table6/a_relu", 0, 24.0, data=data, protocol="dense_multi_scale")
     tested = run.protocols["dense_multi_scale"]
     n = tested.num_images
@@ -170,7 +170,7 @@ def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
     assert alone.endswith("| 33.82 | (1 diverged) |" + " - |" * (data == "imagenet"))
 
 
-def test_runs_of_both_protocols_stand_in_no_table_together() -> None:
+def test_protocols_share_no_table() -> None:
     papers = [record("table2/relu", s, 30.0, data="digits") for s in (0, 1)]
     results = {"ten_view": papers[0].protocols["ten_view"].model_dump() | {"split": "test"}}
     images = {"train": 80, "val": 20, "test": 1000}
@@ -226,7 +226,7 @@ def test_every_committed_record_belongs_into_a_table() -> None:
         assert exclusion_reason(records.load(path)) is None
 
 
-def test_a_claims_run_stands_in_no_table_by_itself() -> None:
+def test_run_of_a_claim_is_in_no_table() -> None:
     found = load_claims(ROOT / "results" / "claims")[0]
     assert exclusion_reason(found) == "it is of a claim"
     as_group = {"choices.experiment": None, "choices.claim": "signal"}

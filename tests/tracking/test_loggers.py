@@ -12,7 +12,6 @@ from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import Logger
 
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.loggers import open_loggers
 from rectifiers.training.module import Classifier
@@ -170,19 +169,6 @@ def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch) -> None:
         ("test/center/error_top1", 2),
     ]
     assert rest[-1] == ("end", "success")
-
-
-@pytest.mark.parametrize(
-    ("logger", "key"),
-    [
-        ({"name": "wandb", "project": "p"}, "logger.name"),
-        ({"wandb": {"_target_": "a.b", "mode": "sometimes"}}, "logger.wandb.mode=sometimes"),
-        ({"wandb": {"_target_": "a.b", "finish_timeout_s": 0}}, "logger.wandb.finish_timeout_s=0"),
-    ],
-)
-def test_settings_of_loggers_are_checked_before_the_run(tiny, logger: Any, key: str) -> None:
-    with pytest.raises(InputError, match=key):
-        tiny().replaced({"logger": logger})
 
 
 def test_other_ranks_log_nothing(tiny) -> None:

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -49,6 +50,16 @@ def command_of(processes: int, place: Path, *overrides: str) -> list[str]:
     return together(processes, place, *overrides)
 
 
+def begun(place: Path, *options: str, processes: int = 2, **more: Any) -> tuple[Any, Any, Any]:
+    """Make a whole run, and return it, the place of a second one, and its process after its first
+    epoch."""
+    whole, cut = place / "whole", place / "cut"
+    finish(command_of(processes, whole, *options))
+    process = start(command_of(processes, cut, *options), **more)
+    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    return whole, cut, process
+
+
 def ranks_of_script(script: str, place: Path, *overrides: str, restarts: int = 0) -> list[str]:
     """Return the command of two ranks that run `script` instead of train.py."""
     (place / "script.py").write_text(script)
@@ -56,7 +67,7 @@ def ranks_of_script(script: str, place: Path, *overrides: str, restarts: int = 0
     return [str(place / "script.py") if part == "train.py" else part for part in command]
 
 
-def test_two_ranks_of_half_the_batch_train_like_one(one: Path, tmp_path: Path) -> None:
+def test_two_ranks_train_like_one(one: Path, tmp_path: Path) -> None:
     """60 steps from the same weights on the same images; only the order of float32 sums differs."""
     done = finish(together(2, tmp_path, *PLAIN))
     assert done.stdout.count("record.json") == 1  # rank 0 speaks
@@ -206,7 +217,7 @@ def test_a_sweep_ends_where_one_rank_fails(tmp_path: Path) -> None:
     assert record(tmp_path)  # of the second run
 
 
-def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
+def test_bad_input_on_one_rank_stops_all(tmp_path: Path) -> None:
     for name in ("train/a/0.png", "train/b/0.png", "val/a/0.png", "val/b/0.png"):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "photos" / name).touch()
@@ -220,18 +231,15 @@ def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
 WITHIN = (*TINY, "trainer.max_epochs=6", "data.batch_size=32", "checkpoint.every_n_steps=5")
 
 
-def test_a_run_resumes_after_a_signal_with_equal_bits(tmp_path: Path) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(alone(whole, *WITHIN, "model.norm=batch"))
-    command = alone(cut, *WITHIN, "model.norm=batch", "data.num_workers=1")
-    process = start(command)
-    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+def test_signalled_run_resumes_with_equal_bits(tmp_path: Path) -> None:
+    options = (*WITHIN, "model.norm=batch", "data.num_workers=1")
+    whole, cut, process = begun(tmp_path, *options, processes=1)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75
     assert "stopped by SIGTERM after step " in err
     assert "Traceback" not in err
-    finish(command)
+    finish(alone(cut, *options))
     check_equal_runs(whole, cut)
     assert not (record(cut).parent / "previous.ckpt").exists()
 
@@ -330,10 +338,7 @@ def test_a_killed_rank_restarts_with_equal_bits(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
     options = (*WITHIN, "trainer.max_epochs=20")
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(together(2, whole, *options))
-    process = start(together(2, cut, *options))
-    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    whole, cut, process = begun(tmp_path, *options)
     os.kill(launched(process)[1], signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
@@ -371,11 +376,8 @@ def test_a_signal_while_testing_stops_both_ranks(tmp_path: Path) -> None:
 def test_a_signal_to_torchrun_stops_all_ranks(tmp_path: Path, asked: signal.Signals) -> None:
     """It signals whole groups of processes, loaders' workers among them."""
     options = (*WITHIN, "data.num_workers=1")
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(together(2, whole, *options))
-    default = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    process = start(together(2, cut, *options), **default)
-    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    default = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    whole, cut, process = begun(tmp_path, *options, preexec_fn=default)
     process.send_signal(asked)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0

@@ -75,7 +75,7 @@ def test_two_hosts_train_one_run(hosts: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_vanishes_ends_the_run_in_time_with_a_sentence(hosts, tmp_path) -> None:
+def test_vanished_host_ends_the_run(hosts, tmp_path) -> None:
     """The cable is cut: no packet says so. The other host waits for timeout_s and no
     longer."""
     options = ("trainer.max_epochs=100000", "timeout_s=15")

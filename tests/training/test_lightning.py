@@ -36,7 +36,7 @@ def test_a_training_keeps_the_handlers_of_signals(tiny) -> None:
     assert all(each == before for each in handlers)
 
 
-def test_ctrl_c_stays_an_interrupt_and_other_exits_stay_exits() -> None:
+def test_ctrl_c_stays_an_interrupt() -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         try:
             raise KeyboardInterrupt

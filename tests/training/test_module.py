@@ -43,7 +43,7 @@ def test_dropout_is_a_function_of_seed_and_step() -> None:
     assert not torch.equal(mask(0, 3), mask(0, 4))
 
 
-def test_a_step_reads_no_number_between_its_forward_pass_and_its_update() -> None:
+def test_step_reads_no_number_before_its_update() -> None:
     """For each read a GPU has to finish what it was given; the slopes are read once, before the
     forward pass."""
     found: list[Any] = []
@@ -123,7 +123,7 @@ def test_validation_metrics_start_anew_in_each_epoch() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
-def test_an_epoch_continued_on_other_ranks_keeps_its_mean(processes: int) -> None:
+def test_other_ranks_continue_an_epochs_mean(processes: int) -> None:
     """Two processes took three batches of eight images, with losses of 1 on one and 2 on the other.
     A fourth batch follows, of which rank 0 reads its share."""
     states = [

@@ -74,8 +74,6 @@ def test_activations_of_several_numbers_are_trained(tmp_path, activation, monkey
         ("evaluation=[dense]", "evaluation.dense .*network of rows"),
         ("init.fc_std=[0.1]", "init.fc_std .*networks of rows"),
         ("callbacks=greedy", "callbacks.greedy .*networks of rows"),
-        ("model.dropout=0.5", r"model\.dropout is not known; .*width"),
-        ("model.blocks=0", r"model\.blocks=0"),
     ],
 )
 def test_a_module_refuses_what_needs_rows(override: str, named: str) -> None:

@@ -54,14 +54,14 @@ def rates(schedule: Schedule, epochs: int) -> list[list[float]]:
     return table
 
 
-def test_warm_up_rises_step_by_step_to_the_first_rate() -> None:
+def test_warm_up_rises_step_by_step() -> None:
     schedule = build_schedule(compose_config("trainer.max_epochs=3", "scheduler.warmup_epochs=2"))
     table = rates(schedule, 3)
     assert table[0] + table[1] == pytest.approx([0.1 * k / 6 for k in range(1, 7)], rel=1e-12)
     assert table[2] == [0.1] * 3
 
 
-def test_cosine_falls_from_the_first_rate_after_warm_up() -> None:
+def test_cosine_falls_after_warm_up() -> None:
     overrides = ("scheduler=cosine", "trainer.max_epochs=5", "scheduler.warmup_epochs=1")
     table = rates(build_schedule(compose_config(*overrides)), 5)
     expected = [0.05 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]

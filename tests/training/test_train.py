@@ -329,7 +329,7 @@ def process_state() -> dict:
 
 
 @pytest.mark.parametrize("logger", ["csv", pytest.param("wandb", marks=pytest.mark.process)])
-def test_a_run_leaves_the_process_as_it_found_it(tiny, logger: str) -> None:
+def test_run_leaves_the_process_as_before(tiny, logger: str) -> None:
     # what is imported and started once stays, and is not the run's
     train(tiny("trainer.max_epochs=1", "seed=9"), CHOICES)
     before = process_state()
@@ -371,7 +371,7 @@ class Built(Callback):
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_the_step_is_fused_where_that_is_asked_for(tiny, fused: bool) -> None:
+def test_step_is_fused_on_request(tiny, fused: bool) -> None:
     built = Built()
     options = ("trainer.max_epochs=1", f"optim.fused={str(fused).lower()}")
     train(tiny(*options), CHOICES, callbacks=[built])
