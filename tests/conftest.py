@@ -31,20 +31,11 @@ ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 
 # Real digits through a small perceptron: a run of a second.
-TINY = tuple(
-    [
-        "model=mlp",
-        "model.depth=2",
-        "model.hidden=32",
-        "model.dropout=0.5",
-        "data.resize_px=10",
-        "data.crop_px=8",
-        "data.protocol=paper",
-        "trainer.max_epochs=3",
-        "logger=csv",
-        "threads=1",
-    ]
-)
+OVERRIDES = """
+model=mlp model.depth=2 model.hidden=32 model.dropout=0.5 data.resize_px=10
+data.crop_px=8 data.protocol=paper trainer.max_epochs=3 logger=csv threads=1
+"""
+TINY = tuple(OVERRIDES.split())
 
 
 def pytest_collection_finish() -> None:
@@ -91,13 +82,18 @@ def numbers(record: TrainingRecord) -> dict[str, Any]:
     return kept
 
 
+def weights(outcome: Any) -> dict[str, torch.Tensor]:
+    """The last weights of a run."""
+    return torch.load(outcome.path.with_name("last.ckpt"), weights_only=True)["state_dict"]
+
+
 def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     """Whether two states hold the same names and the same bits."""
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.fixture(scope="session")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitted(tmp_path_factory) -> Path:
     """A cache_dir in which the preprocessing of earlier tests is found again."""
     return tmp_path_factory.mktemp("cache")
 
@@ -113,7 +109,7 @@ def tiny(tmp_path: Path, fitted: Path) -> Callable[..., RunConfig]:
 
 
 @pytest.fixture
-def call(monkeypatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., CompletedProcess[str]]:
+def call(monkeypatch, capfd) -> Callable[..., CompletedProcess[str]]:
     """Run `train.py` or a script in the test's own process, as `python <program> <arguments>` would
     in a new one."""
 
@@ -152,7 +148,7 @@ def load_script(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def miniature(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+def miniature(tmp_path_factory) -> Expected:
     """The generated archives in the official layout."""
     folder = tmp_path_factory.mktemp("archives")
     load_script("make_miniature").main(folder)
@@ -162,7 +158,7 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> Expected:
 
 
 @pytest.fixture(scope="session")
-def prepared(miniature: Expected, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(miniature: Expected, tmp_path_factory) -> Path:
     """The miniature prepared as dvc.yaml does it. Read only: copy it before changing anything."""
     root = tmp_path_factory.mktemp("prepared") / "miniature"
     prepare(miniature, root, store="plain", shard_bytes=131072, threads=2)

@@ -41,26 +41,19 @@ PLACE = Path(__file__).with_suffix(".json")
 NUMBERS = Path(__file__).with_name("golden_numbers.json.xz")
 
 COMMON = ("data=digits8", "data.batch_size=48", "threads=1", "logger=none")
-ROWS = ("model=mini", "model.stage2=2", "model.stage3=2", "model.filters=[12,16,20]")
-RUNS: dict[str, tuple[str, ...]] = {
-    "rows": (*ROWS, "model.dropout=0.2", "trainer.max_epochs=4", "checkpoint.every_n_steps=5"),
-    "resnet": ("model=resnet20", "model.blocks=1", "model.width=0.5", "trainer.max_epochs=3"),
-    "interventions": (
-        *("model=mlp", "model.depth=3", "model.hidden=32", "activation=relu", "preprocess=zca"),
-        *("callbacks=revive_dead", "callbacks.revive_dead.after_epoch=2", "trainer.max_epochs=5"),
-    ),
-    "protocols": (
-        *(*ROWS, "activation=leaky_relu", "data.resize_px=10", "data.scale_jitter_px=[8,12]"),
-        *("data.pad_px=1", "trainer.max_epochs=3", "evaluation=[calibration,dense_and_multi_view]"),
-    ),
-    "plateau": (
-        *("model=mlp", "model.depth=3", "model.hidden=32", "preprocess=standardize"),
-        *("trainer.max_epochs=8", "optim.lr=0.1", "scheduler.patience=1"),
-    ),
-    "batch_norm": (
-        *(*ROWS, "activation=prelu_shared", "model.norm=batch"),
-        *("trainer.max_epochs=4", "scheduler=multistep", "scheduler.milestones=[2]"),
-    ),
+ROWS = "model=mini model.stage2=2 model.stage3=2 model.filters=[12,16,20]"
+MLP = "model=mlp model.depth=3 model.hidden=32"
+RUNS = {
+    "rows": f"{ROWS} model.dropout=0.2 trainer.max_epochs=4 checkpoint.every_n_steps=5",
+    "resnet": "model=resnet20 model.blocks=1 model.width=0.5 trainer.max_epochs=3",
+    "interventions": f"""{MLP} activation=relu preprocess=zca callbacks=revive_dead
+        callbacks.revive_dead.after_epoch=2 trainer.max_epochs=5""",
+    "protocols": f"""{ROWS} activation=leaky_relu data.resize_px=10 data.scale_jitter_px=[8,12]
+        data.pad_px=1 trainer.max_epochs=3 evaluation=[calibration,dense_and_multi_view]""",
+    "plateau": f"""{MLP} preprocess=standardize trainer.max_epochs=8 optim.lr=0.1
+        scheduler.patience=1""",
+    "batch_norm": f"""{ROWS} activation=prelu_shared model.norm=batch trainer.max_epochs=4
+        scheduler=multistep scheduler.milestones=[2]""",
 }
 WORLDS = (1, 2, 3)  # ranks
 CLOCK = ("seconds", "images_per_second")  # keys of an epoch that no run repeats
@@ -72,7 +65,7 @@ def this_processor() -> str:
 
 def run(place: Path, name: str, world: int, *, kill: bool) -> dict[str, Any]:
     """Make a run below `place`, killed once after its first checkpoint where `kill`."""
-    overrides = (*RUNS[name], *COMMON, f"trainer.devices={world}")
+    overrides = (*RUNS[name].split(), *COMMON, f"trainer.devices={world}")
     command = alone(place, *overrides)
     if kill:
         started = [start(command)] if world == 1 else start_ranks(*[command] * world)

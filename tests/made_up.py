@@ -5,61 +5,42 @@ import functools
 import json
 from typing import Any
 
+import yaml
+
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 
-SCIENCE = {
-    "seed": 0,
-    "data": {"crop_px": 8},
-    "model": {"width": 1, "norm": "none"},
-    "optim": {"epochs": 3},
-    "init": {},
-    "activation": {},
-    "preprocess": {},
-}
-PROVENANCE = {
-    "code": "c0de",
-    "git_sha": "0123456789",
-    "git_dirty": False,
-    "lock": "10c",
-    "data": "same",
-    "data_pinned": None,
-    "statistics": "57a7",
-    "versions": {"torch": "2"},
-    "machine": {
-        "system": "Linux",
-        "cpu": "a processor",
-        "instructions": None,
-        "cores": 2,
-        "threads": 1,
-        "device": "cpu",
-    },
-}
-NETWORK = {
-    "depth": 14,
-    "input_px": 8,
-    "channels": 3,
-    "classes": 10,
-    "parameters": 1100,
-    "slopes": 100,
-    "multiply_adds": 10,
-}
-LAYER = {
-    "layer": "conv1",
-    "shape": [5, 9],
-    "fan_in": 9,
-    "fan_out": 5,
-    "activation_before": None,
-    "activation_after": "ReLU",
-    "forward_gain": 2**0.5,
-    "backward_gain": 2**0.5,
-    "rule": "he",
-    "std_asked": 0.5,
-    "std_drawn": 0.5,
-    "mean_drawn": 0.0,
-    "bias": 0.0,
-}
+PARTS = yaml.safe_load("""
+science:
+  {seed: 0, data: {crop_px: 8}, model: {width: 1, norm: none}, optim: {epochs: 3}, init: {},
+   activation: {}, preprocess: {}}
+provenance:
+  {code: c0de, git_sha: "0123456789", git_dirty: false, lock: 10c, data: same, data_pinned: null,
+   statistics: 57a7, versions: {torch: "2"}, machine: {system: Linux, cpu: a processor,
+   instructions: null, cores: 2, threads: 1, device: cpu}}
+network:
+  {depth: 14, input_px: 8, channels: 3, classes: 10, parameters: 1100, slopes: 100,
+   multiply_adds: 10}
+layer:
+  {layer: conv1, shape: [5, 9], fan_in: 9, fan_out: 5, activation_before: null,
+   activation_after: ReLU, forward_gain: 1.4142135623730951, backward_gain: 1.4142135623730951,
+   rule: he, std_asked: 0.5, std_drawn: 0.5, mean_drawn: 0.0, bias: 0.0}
+tested:
+  {by_scale: {}, nll: 1.0, brier: 0.5, ece: 0.1, split: val, settings: {}, multiply_adds: 10,
+   images_per_second: 100.0, seconds: 0.1, scores: null, code: c0de, git_sha: "0123456789",
+   git_dirty: false}
+epoch:
+  {lr: 0.01, train_loss: 1.0, val/loss: 1.0, val/top1_error_pct: 50.0, val/top5_error_pct: 5.0,
+   images_per_second: 1000.0, seconds: 0.5}
+training:
+  {schema_version: 3, kind: training, status: finished, diverged: null, overrides: [seed=0],
+   choices: {}, compute: {}, protocols: {}, class_names: null, init_report: [], warnings: [],
+   slopes: {}, drop_epochs: [], images_per_second: 1000.5, wall_s: 1.5, codes: [c0de]}
+""")
+SCIENCE, PROVENANCE, NETWORK, LAYER = (
+    PARTS[name] for name in ("science", "provenance", "network", "layer")
+)
 
 
 def errors(correct: int, num_images: int, top5_correct: int | None = None) -> dict[str, Any]:
@@ -75,41 +56,18 @@ def errors(correct: int, num_images: int, top5_correct: int | None = None) -> di
     }
 
 
-def result(
-    correct: int, num_images: int, top5_correct: int | None = None, **more: Any
-) -> dict[str, Any]:
+def result(correct: int, num_images: int, top5_correct: int | None = None, **more: Any) -> Any:
     """A protocol's result whose first images are correct."""
     padding = -num_images % 4
     bits = ((1 << correct) - 1) << (num_images - correct + padding)
-    return {
-        **errors(correct, num_images, top5_correct),
-        "by_scale": {},
-        "nll": 1.0,
-        "brier": 0.5,
-        "ece": 0.1,
-        "correct_mask": f"{bits:0{(num_images + padding) // 4}x}",
-        "split": "val",
-        "settings": {},
-        "multiply_adds": 10,
-        "images_per_second": 100.0,
-        "seconds": 0.1,
-        "scores": None,
-        "code": "c0de",
-        "git_sha": "0123456789",
-        "git_dirty": False,
-    } | more
+    mask = {"correct_mask": f"{bits:0{(num_images + padding) // 4}x}"}
+    counts = errors(correct, num_images, top5_correct)
+    return counts | mask | copy.deepcopy(PARTS["tested"]) | more
 
 
 def epoch(number: int, **more: float | None) -> dict[str, Any]:
     """An epoch's numbers."""
-    row = {
-        "epoch": number,
-        "lr": 0.01,
-        "train_loss": 1.0,
-        "val/loss": 1.0,
-        "val/top1_error_pct": 50.0,
-    }
-    return row | {"val/top5_error_pct": 5.0, "images_per_second": 1000.0, "seconds": 0.5} | more
+    return {"epoch": number} | PARTS["epoch"] | more
 
 
 def training_json(**changes: Any) -> dict[str, Any]:
@@ -119,34 +77,10 @@ def training_json(**changes: Any) -> dict[str, Any]:
     epochs = science["optim"]["epochs"]
     tested = next((found["num_images"] for found in changes.get("protocols", {}).values()), 50)
     images = {"train": 100, "val": tested, "test": None}  # of the paper's protocol
-    return copy.deepcopy(
-        {
-            "schema_version": 3,
-            "kind": "training",
-            "run": run_id(science),
-            "status": "finished",
-            "diverged": None,
-            "overrides": ["seed=0"],
-            "choices": {},
-            "science": science,
-            "compute": {},
-            "protocols": {},
-            "network": NETWORK,
-            "class_names": None,
-            "init_report": [],
-            "warnings": [],
-            "slopes": {},
-            "drop_epochs": [],
-            "history": [epoch(i + 1) for i in range(epochs)],
-            "images": images,
-            "images_per_second": 1000.5,
-            "wall_s": 1.5,
-            "codes": ["c0de"],
-            "provenance": PROVENANCE,
-        }
-        | {"epochs": len(changes.get("history", range(epochs)))}
-        | changes
-    )
+    own = {"run": run_id(science), "science": science, "images": images, "network": NETWORK}
+    own |= {"history": [epoch(i + 1) for i in range(epochs)], "provenance": PROVENANCE}
+    own |= {"epochs": len(changes.get("history", range(epochs)))}
+    return copy.deepcopy(PARTS["training"] | own | changes)
 
 
 def training(**changes: Any) -> TrainingRecord:
@@ -159,13 +93,8 @@ def training(**changes: Any) -> TrainingRecord:
 def diverged(**changes: Any) -> TrainingRecord:
     """The record of a training that diverged in its first epoch, or after the `history` that is
     given."""
-    lost = {
-        "status": "diverged",
-        "diverged": {"step": 7, "layer": "conv2"},
-        "history": [],
-        "protocols": {},
-    }
-    return training(**lost | {"images_per_second": None} | changes)
+    lost = {"status": "diverged", "diverged": {"step": 7, "layer": "conv2"}, "history": []}
+    return training(**lost | {"protocols": {}, "images_per_second": None} | changes)
 
 
 def ensemble(*members: TrainingRecord, **changes: Any) -> EnsembleRecord:
@@ -173,20 +102,14 @@ def ensemble(*members: TrainingRecord, **changes: Any) -> EnsembleRecord:
     parts = sorted(members, key=lambda member: member.run)
     science = {"members": [part.run for part in parts]}
     digests = {"member_scores": [None] * len(parts)}
+    known = {"run", "choices", "science", "images"}
     whole = {
-        "schema_version": 3,
-        "kind": "ensemble",
-        "run": run_id(science),
-        "status": "finished",
-        "choices": {},
-        "science": science,
-        "codes": ["c0de"],
-        "provenance": PROVENANCE,
-        "members": [
-            part.model_dump(include={"run", "choices", "science", "images"}) for part in parts
-        ],
-        "protocols": {name: r.model_dump() | digests for name, r in members[0].protocols.items()},
+        key: PARTS["training"][key] for key in ("schema_version", "status", "choices", "codes")
     }
+    whole |= {"kind": "ensemble", "run": run_id(science), "science": science}
+    whole |= {"members": [part.model_dump(include=known) for part in parts]}
+    results = {name: r.model_dump() | digests for name, r in members[0].protocols.items()}
+    whole |= {"protocols": results, "provenance": PROVENANCE}
     found = parsed(whole | changes)
     assert isinstance(found, EnsembleRecord)
     return found

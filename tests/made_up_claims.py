@@ -22,21 +22,13 @@ tests:
 """
 
 
-LOST = {
-    "status": "diverged",
-    "diverged": {"step": 7, "layer": "out"},
-    "protocols": {},
-    "history": [],
-}
-LOST |= {"images_per_second": None}
+LOST = {"status": "diverged", "diverged": {"step": 7, "layer": "out"}, "protocols": {}}
+LOST |= {"history": [], "images_per_second": None}
 
 
 def science(arm: str, seed: int) -> dict[str, Any]:
-    own = {
-        "data": {"crop_px": 8, "split_seed": seed},
-        "optim": {"lr": float(len(arm)), "epochs": 3},
-    }
-    return SCIENCE | {"seed": seed} | own
+    data, optim = {"crop_px": 8, "split_seed": seed}, {"lr": float(len(arm)), "epochs": 3}
+    return SCIENCE | {"seed": seed, "data": data, "optim": optim}
 
 
 def record(

@@ -20,27 +20,15 @@ STARTED: list[subprocess.Popen] = []
 
 
 def alone(place: Path, *overrides: str) -> list[str]:
-    return [
-        sys.executable,
-        "train.py",
-        *overrides,
-        f"runs_dir={place}/runs",
-        f"cache_dir={place}/cache",
-    ]
+    places = [f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
+    return [sys.executable, "train.py", *overrides, *places]
 
 
 def together(processes: int, place: Path, *overrides: str, restarts: int = 0) -> list[str]:
-    torchrun = [
-        "-m",
-        "torch.distributed.run",
-        "--nnodes=1",
-        f"--nproc-per-node={processes}",
-        "--rdzv-backend=c10d",
-        "--rdzv-endpoint=127.0.0.1:0",
-        "--local-addr=127.0.0.1",
-        f"--max-restarts={restarts}",
-    ]
-    return [sys.executable, *torchrun, *alone(place, *overrides)[1:]]
+    torchrun = f"""-m torch.distributed.run --nnodes=1 --nproc-per-node={processes}
+        --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:0 --local-addr=127.0.0.1
+        --max-restarts={restarts}"""
+    return [sys.executable, *torchrun.split(), *alone(place, *overrides)[1:]]
 
 
 def start(command: Sequence[str], *, new: bool = False, **more: Any) -> subprocess.Popen:
@@ -68,9 +56,7 @@ def launched(torchrun: subprocess.Popen) -> list[int]:
     return [int(pid) for pid in found.stdout.split()]
 
 
-def finish(
-    command: Sequence[str], *, new: bool = False, **more: str
-) -> subprocess.CompletedProcess[str]:
+def finish(command: Sequence[str], *, new: bool = False, **more: str) -> Any:
     """Run a command to its end, which must be a good one."""
     process = start(command, new=new, env={**ENVIRONMENT, **more})
     out, err = process.communicate(timeout=300)
@@ -91,18 +77,11 @@ def start_ranks(*per_rank: Sequence[str]) -> list[subprocess.Popen]:
         port = free.getsockname()[1]
     started = []
     for rank, command in enumerate(per_rank):
-        told = {
-            "TORCHELASTIC_RUN_ID": "test",
-            "RANK": rank,
-            "LOCAL_RANK": rank,
-            "WORLD_SIZE": len(per_rank),
-            "GROUP_WORLD_SIZE": 1,
-            "GROUP_RANK": 0,
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-        }
-        environment = {**ENVIRONMENT, **{name: str(value) for name, value in told.items()}}
-        started.append(start(command, env=environment))
+        told = f"""TORCHELASTIC_RUN_ID=test RANK={rank} LOCAL_RANK={rank} GROUP_RANK=0
+            GROUP_WORLD_SIZE=1 WORLD_SIZE={len(per_rank)} MASTER_ADDR=127.0.0.1
+            MASTER_PORT={port}"""
+        variables = dict(variable.split("=") for variable in told.split())
+        started.append(start(command, env=ENVIRONMENT | variables))
     return started
 
 

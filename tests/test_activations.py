@@ -153,6 +153,12 @@ def test_layers_have_own_activations_and_gains() -> None:
     assert names == ["PReLU", "LeakyReLU", "Tanh", "LeakyReLU", None]
 
 
+def test_one_activation_for_all_layers_is_that_activation() -> None:
+    x = torch.randn(3, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    chosen = (config("activation.default=tanh"), compose_config(*MLP, "activation=tanh"))
+    assert torch.equal(*(build.build_network(one, digits(), None)[0](x) for one in chosen))
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

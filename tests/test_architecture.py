@@ -113,7 +113,7 @@ def private_names(path: Path) -> list[str]:
     ]
 
 
-def test_private_names_of_a_library_stand_in_one_file() -> None:
+def test_private_names_stand_in_one_file() -> None:
     scripts = {path.name: path for path in (ROOT / "scripts").rglob("*.py")}
     found = {
         name: private_names(path)

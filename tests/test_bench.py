@@ -13,7 +13,7 @@ from rectifiers.data import jpeg
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Path:
+def bench(monkeypatch) -> Path:
     """The folder of the benches, which import each other by name."""
     folder = ROOT / "scripts" / "bench"
     monkeypatch.syspath_prepend(folder)
@@ -21,7 +21,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def pipeline(bench: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def pipeline(bench: Path, monkeypatch) -> ModuleType:
     if reason := jpeg.unavailable_reason():
         pytest.skip(reason)
     module = load_script("bench/pipeline")

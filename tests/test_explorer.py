@@ -24,26 +24,12 @@ from rectifiers.theory.stability import moments_at
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCRIPTS = re.compile(r"<script[^>]*>(.*?)</script>", flags=re.DOTALL)
 WIDTH, DEPTH, SCALE = 64, 12, 1.3
-ACTIVATIONS: dict[str, dict[str, Any]] = {  # with their settings
-    "relu": {},
-    "leaky_relu": {"slope": 0.01},
-    "prelu": {"initial_slope": 0.25},
-    "relu6": {},
-    "squared_relu": {},
-    "elu": {"alpha": 1.0},
-    "selu": {},
-    "gelu": {},
-    "silu": {},
-    "mish": {},
-    "softplus": {},
-    "hardswish": {},
-    "snake": {"a": 1.0},
-    "tanh": {},
-    "sigmoid": {},
-    "identity": {},
-    "tat_leaky_relu": {"depth": DEPTH - 1},
-    "dks": {"depth": DEPTH - 1},
-}
+NAMES = "relu leaky_relu prelu relu6 squared_relu elu selu gelu silu mish softplus hardswish snake"
+NAMES += " tanh sigmoid identity tat_leaky_relu dks"
+ACTIVATIONS: dict[str, dict[str, Any]] = {name: {} for name in NAMES.split()}  # with settings
+ACTIVATIONS["leaky_relu"], ACTIVATIONS["prelu"] = {"slope": 0.01}, {"initial_slope": 0.25}
+ACTIVATIONS["elu"], ACTIVATIONS["snake"] = {"alpha": 1.0}, {"a": 1.0}
+ACTIVATIONS["tat_leaky_relu"] = ACTIVATIONS["dks"] = {"depth": DEPTH - 1}
 INITIALISERS = ("he", "xavier", "lecun", "gaussian", "torch_default", "orthogonal")
 WORDS = {
     "Xavier, 30 layers": "vanishes",
@@ -322,9 +308,7 @@ def test_page_is_small_and_loads_nothing() -> None:
     assert set(re.findall(r'https?://[^"\s<]+', text)) == {"https://arxiv.org/abs/1502.01852"}
 
 
-def test_explore_prints_the_path_or_opens_the_page(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explore_prints_the_path_or_opens_the_page(monkeypatch, capsys) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     for arguments, expected in ((["--print-path"], []), ([], [explore.PAGE.as_uri()])):

@@ -20,32 +20,13 @@ from processes import alone, launched, start, wait_for
 from sentences import sentence
 
 LONGEST_S = 60  # far more than a run takes that fails, and far less than forever
-SMALL = (
-    "data=folder",
-    "model=mini",
-    "activation=relu",
-    "data.resize_px=40",
-    "data.crop_px=32",
-    "data.batch_size=4",
-    "trainer.max_epochs=1",
-    "logger=none",
-    "data.protocol=paper",
-)
+SMALL = ("data=folder", "model=mini", "activation=relu", "data.resize_px=40", "data.crop_px=32")
+SMALL += ("data.batch_size=4", "trainer.max_epochs=1", "logger=none", "data.protocol=paper")
 LONG = "trainer.max_epochs=100000"
-OF_SHARDS = (
-    "data=imagenet",
-    "data.val_per_class=2",
-    "model=mlp",
-    "model.depth=2",
-    "model.hidden=16",
-    "data.resize_px=20",
-    "data.crop_px=16",
-    "preprocess.scale=unit_rms",
-    "init.fc_std=null",
-    "data.batch_size=12",
-    "trainer.max_epochs=2",
-    "logger=none",
-)
+OPTIONS = """data=imagenet data.val_per_class=2 model=mlp model.depth=2 model.hidden=16
+data.resize_px=20 data.crop_px=16 preprocess.scale=unit_rms init.fc_std=null data.batch_size=12
+trainer.max_epochs=2 logger=none"""
+OF_SHARDS = OPTIONS.split()
 
 parts_and_workers = pytest.mark.parametrize(("part", "workers"), [("train", 2), ("val", 0)])
 
@@ -95,9 +76,7 @@ def test_an_empty_image_ends_the_run(tmp_path: Path, root: Path, part: str, work
 
 @pytest.mark.process
 @parts_and_workers
-def test_a_flipped_byte_in_a_shard_ends_the_run(
-    tmp_path: Path, prepared: Path, part: str, workers: int
-) -> None:
+def test_flipped_byte_ends_the_run(tmp_path, prepared, part, workers) -> None:
     root = Path(shutil.copytree(prepared, tmp_path / "prepared"))
     shard = root / part / "shard-00000.bin"
     body = bytearray(shard.read_bytes())
@@ -110,9 +89,7 @@ def test_a_flipped_byte_in_a_shard_ends_the_run(
 
 @pytest.mark.process
 @parts_and_workers
-def test_an_image_that_disappears_ends_the_run(
-    tmp_path: Path, root: Path, part: str, workers: int
-) -> None:
+def test_an_image_that_disappears_ends_the_run(tmp_path, root, part, workers) -> None:
     process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"data.num_workers={workers}")
     (root / part / "b" / "2.jpg").unlink()
     assert "2.jpg cannot be read" in sentence(ended(process))
@@ -122,15 +99,13 @@ def test_an_image_that_disappears_ends_the_run(
 def test_ctrl_c_ends_the_run_and_its_workers(tmp_path: Path, root: Path) -> None:
     process = training(tmp_path, *SMALL, LONG, f"data.root={root}", "data.num_workers=2")
     for pid in (*launched(process), process.pid):  # a terminal sends it to all
-        with suppress(
-            ProcessLookupError
-        ):  # each epoch has processes of its own, and one may have just ended
+        with suppress(ProcessLookupError):  # one of an epoch that has just ended
             os.kill(pid, signal.SIGINT)
     assert ended(process, status=130).splitlines()[-1].startswith("stopped by SIGINT")
 
 
 @pytest.mark.process
-def test_a_reading_process_that_is_killed_ends_the_run(tmp_path: Path, root: Path) -> None:
+def test_killed_loader_ends_the_run(tmp_path: Path, root: Path) -> None:
     process = training(tmp_path, *SMALL, LONG, f"data.root={root}", "data.num_workers=2")
     while process.poll() is None:  # each epoch has processes of its own
         with suppress(ProcessLookupError):  # it has just ended
@@ -138,9 +113,8 @@ def test_a_reading_process_that_is_killed_ends_the_run(tmp_path: Path, root: Pat
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
     # a logger's lock may print that torch's signal handler raised while it was held
-    assert (
-        ended(process).splitlines()[-1].startswith("error: a process that loads images was killed")
-    )
+    last = ended(process).splitlines()[-1]
+    assert last.startswith("error: a process that loads images was killed")
 
 
 @pytest.mark.process
@@ -180,37 +154,20 @@ def failing_data(val_fraction, split_seed):
         ("data._target_=of_the_user.failing_data", "in the data", 2),
     ],
 )
-def test_an_exception_in_user_code_ends_the_run(
-    tmp_path: Path, override: str, said: str, workers: int
-) -> None:
+def test_an_exception_in_user_code_ends_the_run(tmp_path, override, said, workers) -> None:
     (tmp_path / "of_the_user.py").write_text(CODE_OF_THE_USER)
-    command = alone(
-        tmp_path,
-        "data=digits",
-        *override.split(),
-        "model=mlp",
-        "trainer.max_epochs=1",
-        "logger=none",
-        f"data.num_workers={workers}",
-    )
+    small = ("model=mlp", "trainer.max_epochs=1", "logger=none", f"data.num_workers={workers}")
+    command = alone(tmp_path, "data=digits", *override.split(), *small)
     code = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); del sys.argv[0]; "
     code += "runpy.run_path(sys.argv[0], run_name='__main__')"
-    assert (
-        ended(start([sys.executable, "-c", code, *command[1:]]))
-        .rstrip()
-        .endswith(f"ZeroDivisionError: {said}")
-    )
+    text = ended(start([sys.executable, "-c", code, *command[1:]]))
+    assert text.rstrip().endswith(f"ZeroDivisionError: {said}")
 
 
 @pytest.mark.process
 def test_a_damaged_image_ends_an_analysis(tmp_path: Path, root: Path) -> None:
     (root / "train" / "b" / "2.jpg").write_bytes(deceptive_png())
-    given = [
-        "preprocessing",
-        *SMALL[:6],
-        f"data.root={root}",
-        f"cache_dir={tmp_path}",
-        f"out={tmp_path}/out",
-    ]
-    said = refused([sys.executable, "scripts/analyse.py", *given, "data.num_workers=2"])
+    places = [f"data.root={root}", f"cache_dir={tmp_path}", f"out={tmp_path}/out"]
+    command = [sys.executable, "scripts/analyse.py", "preprocessing", *SMALL[:6], *places]
+    said = refused([*command, "data.num_workers=2"])
     assert "2.jpg cannot be read" in said

@@ -27,12 +27,8 @@ from rectifiers.training.train import train
 Tiny = Callable[..., RunConfig]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
-SHAPES = [
-    (4, 48, 56, 56),
-    (3, 40, 18, 18),
-    (2, 37, 7, 7),
-    (64, 100),
-]  # in NCHW loaded by 16, by 4 and by 1
+# in NCHW loaded by 16, by 4 and by 1
+SHAPES = [(4, 48, 56, 56), (3, 40, 18, 18), (2, 37, 7, 7), (64, 100)]
 # Batches that eight processes divide, and nothing that a number of processes changes but the order
 # of sums.
 SHARED = ("model.dropout=0", "trainer.max_epochs=2", "data.batch_size=128", "evaluation=[center]")
@@ -45,7 +41,7 @@ def _device_is_there(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _kernels_for_small_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+def _kernels_for_small_inputs(monkeypatch) -> None:
     monkeypatch.setattr(operator, "MIN_NUMBERS", 0)
 
 
@@ -60,9 +56,7 @@ def outputs_and_gradients(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tens
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("lowest", [0.1, -0.5])
-def test_prelu_has_torch_bits_every_time(
-    shape: tuple[int, ...], layout: str, dtype: torch.dtype, lowest: float, device: str
-) -> None:
+def test_prelu_has_torch_bits_every_time(shape, layout, dtype, lowest, device) -> None:
     if not has_kernel(device, dtype):
         pytest.skip("there is no kernel: no C compiler, or torch without Triton")
     generator = torch.Generator().manual_seed(0)
@@ -161,9 +155,8 @@ def test_run_has_the_processors_numbers_and_id(compute: str, tmp_path: Path) -> 
     expected = train(digits(tmp_path / "expected", *options), {}).record
     result = train(digits(tmp_path, *options, *compute.split()), {}).record
     assert result.run == expected.run
-    assert result.history[-1]["train_loss"] == pytest.approx(
-        expected.history[-1]["train_loss"], rel=1e-3
-    )
+    expected = expected.history[-1]["train_loss"]
+    assert result.history[-1]["train_loss"] == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.gpu

@@ -37,7 +37,7 @@ Call = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def finished(tmp_path_factory) -> Outcome:
     place = tmp_path_factory.mktemp("finished")
     places = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
     config = compose_config(*TINY, "trainer.max_epochs=1", "evaluation=center", *places)
@@ -96,6 +96,9 @@ def refusal(done: CompletedProcess[str]) -> str:
     return line
 
 
+FILES, SOURCES = "rectifiers.runtime.files", "rectifiers.data.sources"
+
+
 @pytest.mark.parametrize(
     ("key", "target", "options", "trusted"),
     [
@@ -103,32 +106,21 @@ def refusal(done: CompletedProcess[str]) -> str:
         ("activation", "hostile_module.make", {}, "hostile_module"),
         ("init", "rectifiers.initializers.os.system", {}, "rectifiers.initializers.os"),
         ("init", "rectifiers.initializers.importlib", {}, "rectifiers.initializers"),
-        (
-            "preprocess",
-            "rectifiers.runtime.files.write_text",
-            {"path": "MARKER"},
-            "rectifiers.runtime.files",
-        ),
+        ("preprocess", f"{FILES}.write_text", {"path": "MARKER"}, FILES),
         ("preprocess", "rectifiers.data.preprocess.partial", {}, "rectifiers.data.preprocess"),
         ("activation", "torch.nn.init.os", {}, "torch.nn.init"),
         ("activation", "torch.nn.Parameter", {}, "torch.nn"),
         ("data", "torch.nn.ReLU", {}, "torch.nn"),
-        (
-            "activation",
-            "rectifiers.data.sources.fashion_mnist",
-            {"root": "MARKER", "download": True},
-            "rectifiers.data.sources",
-        ),
+        ("activation", f"{SOURCES}.fashion_mnist", {"root": "MARKER", "download": True}, SOURCES),
         ("init", "rectifiers.activations.relu", {}, "rectifiers.activations"),
-        ("data", "rectifiers.data.sources.ArraySplit", {}, "rectifiers.data.sources"),
+        ("data", f"{SOURCES}.ArraySplit", {}, SOURCES),
     ],
 )
 def test_function_not_in_conf_is_refused(
     read, finished, marker, tmp_path, monkeypatch, key, target, options, trusted
 ) -> None:
-    (tmp_path / "hostile_module.py").write_text(
-        f"import pathlib; pathlib.Path({str(marker)!r}).touch()"
-    )
+    code = f"import pathlib; pathlib.Path({str(marker)!r}).touch()"
+    (tmp_path / "hostile_module.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
 
     def change(config: dict[str, Any]) -> None:
@@ -144,10 +136,8 @@ def test_function_not_in_conf_is_refused(
 
 
 def test_function_of_a_trusted_module_is_used(read, finished, tmp_path, monkeypatch) -> None:
-    (tmp_path / "friendly_module.py").write_text(
-        "import os\nfrom torch import nn\ndef make(channels: int) -> nn.Module: return "
-        "nn.PReLU(channels, init=0.25)\n"
-    )
+    code = "import os\nfrom torch import nn\n\ndef make(channels: int): return nn.PReLU(channels)\n"
+    (tmp_path / "friendly_module.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     made = {"_target_": "friendly_module.make"}
     folder = foreign(finished, tmp_path, lambda config: config.update(activation=made))
@@ -196,12 +186,7 @@ BRACKETS = 200_000
     ],
 )
 def test_configuration_must_be_plain_data(
-    read: Call,
-    folder: Path,
-    marker: Path,
-    monkeypatch,
-    content: Callable[[str], str | bytes],
-    sentence: str,
+    read, folder, marker, monkeypatch, content, sentence
 ) -> None:
     monkeypatch.setenv("SECRET", "5eCr37")
     text = content((folder / "config.yaml").read_text())
@@ -360,37 +345,16 @@ def test_folder_need_not_be_named_again(call: Call, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "init.bias=${oc.env:SECRET}",
-        "init.bias=$\\{oc.env:SECRET\\}",
-        "init.bias=${seed}",
-        "+activation.beta=${seed}",
-        "model.hidden=[${oc.env:SECRET}]",
-        "activation=../../../evil",
-        "activation=/tmp/evil",
-        "activation=[relu,../evil]",
-        "activation='../evil'",
-        "activation={_target_:os.system}",
-        "activation=relu.yaml",
-        "activation/../../evil=relu",
-        "experiment/claim=xavier14",
-        "+activation=relu",
-        "+activation@init=relu",
-        "activation@init=relu",
-        "++activation.beta=2",
-        "+/activation=relu",
-        "~activation",
-        "~/activation=relu",
-        "hydra.run.dir=/tmp",
-        "+hydra.searchpath=[file:///tmp]",
-        "hydra/launcher=joblib",
-        "--config-dir=/tmp",
-        "activation",
-        "",
-    ],
-)
+LEAVING = r"""init.bias=${oc.env:SECRET} init.bias=$\{oc.env:SECRET\} init.bias=${seed}
++activation.beta=${seed} model.hidden=[${oc.env:SECRET}] activation=../../../evil
+activation=/tmp/evil activation=[relu,../evil] activation='../evil'
+activation={_target_:os.system} activation=relu.yaml activation/../../evil=relu
+experiment/claim=xavier14 +activation=relu +activation@init=relu activation@init=relu
+++activation.beta=2 +/activation=relu ~activation ~/activation=relu hydra.run.dir=/tmp
++hydra.searchpath=[file:///tmp] hydra/launcher=joblib --config-dir=/tmp activation"""
+
+
+@pytest.mark.parametrize("override", [*LEAVING.split(), ""])
 def test_override_cannot_leave_the_configuration(override: str) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(f'entry.json: {override}')} "):
         check_overrides(["seed=1", override], Path("entry.json"))
@@ -423,9 +387,7 @@ RECORDS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
     "no object": lambda record: "[]",
     "no JSON": lambda record: "",
     "a key twice": lambda record: json.dumps(record)[:-1] + ', "wall_s": 1.0}',
-    "a key twice inside": lambda record: json.dumps(record).replace(
-        '"seed": ', '"seed": 1, "seed": '
-    ),
+    "a seed twice": lambda record: json.dumps(record).replace('"seed": ', '"seed": 1, "seed": '),
     "half a character": lambda record: json.dumps(record).encode() + b"\xff",
     "half a pair": lambda record: json.dumps(record | {"warnings": ["\ud800"]}),
     "a giant": lambda record: json.dumps(record) + " " * 2**26,

@@ -392,6 +392,13 @@ def test_partly_overwritten_map_is_measured(how: str) -> None:
     assert row(report, "two.weight").second_in == pytest.approx(0.25, rel=0.1)
 
 
+def test_hooks_are_part_of_the_run() -> None:
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+    model[1].register_forward_hook(lambda module, args, out: 2 * out)
+    report = initialize(model, example_input=batch(256, 64))
+    assert row(report, "2.weight").second_in == pytest.approx(2, rel=0.1)
+
+
 class Caching(nn.Module):
     """Makes a buffer when it is first run, counts in another, draws random numbers, and may
     raise."""

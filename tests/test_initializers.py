@@ -83,6 +83,13 @@ def test_he_uniform_draws_as_kaiming_uniform_does() -> None:
     assert stats.ks_2samp(weights.numpy(), own).pvalue > FALSE_ALARM
 
 
+@pytest.mark.parametrize(("rule", "value"), [(I.zeros, 0), (partial(I.constant, value=0.25), 0.25)])
+def test_constant_weights_are_the_constant(rule, value: float) -> None:
+    weights, asked = draw(rule)
+    assert (weights == value).all()
+    assert asked == 0
+
+
 def test_he_scaled_is_he_times_beta() -> None:
     (plain, std), (scaled, asked) = draw(I.he), draw(partial(I.he_scaled, beta=0.9))
     assert torch.allclose(scaled, 0.9 * plain)
@@ -154,9 +161,8 @@ def test_prelu_narrows_every_std_by_its_slope() -> None:
         ]
 
     for rule in (I.he, I.he_backward, I.he_average):  # Eq. 15: 2 / (1 + a^2) with a = 0.25
-        assert stds(A.prelu, rule) == pytest.approx(
-            [std / math.sqrt(1.0625) for std in stds(A.relu, rule)]
-        )
+        expected = [std / math.sqrt(1.0625) for std in stds(A.relu, rule)]
+        assert stds(A.prelu, rule) == pytest.approx(expected)
     assert stds(A.prelu, I.lecun) == stds(A.relu, I.lecun)
 
 
@@ -364,3 +370,8 @@ def test_rules_of_gain_need_one(activation, rule, sentence: str) -> None:
 @pytest.mark.parametrize("activation", [Step, Explosion, Maps])
 def test_activations_without_moments_cause_no_warning(activation) -> None:
     assert warn_of_drift(small14(1 / 16, lambda channels: activation()).sites()) is None
+
+
+def test_forward_gain_needs_no_gradient() -> None:
+    report = initialize_chain(small14(1 / 16, lambda _: Step()).sites(), I.he, seed=0, name="he")
+    assert {(entry.forward_gain, entry.backward_gain) for entry in report} == {(math.sqrt(2), None)}

@@ -185,9 +185,8 @@ def test_layer_is_divided_by_the_std(measured: tuple[float, ...], scale: float) 
 def test_tolerance_and_steps_are_settings() -> None:
     weight = torch.empty(8, 8)
     draw = partial(torch.Generator().manual_seed, 0)
-    assert I.lsuv(weight, layer(1.05, 1.0), draw(), tolerance=0.01) == pytest.approx(
-        1 / math.sqrt(8 * 1.05)
-    )
+    expected = 1 / math.sqrt(8 * 1.05)
+    assert I.lsuv(weight, layer(1.05, 1.0), draw(), tolerance=0.01) == pytest.approx(expected)
     assert I.lsuv(weight, layer(4, 4), draw(), steps=2) == pytest.approx(1 / 4 / math.sqrt(8))
 
 

@@ -5,22 +5,20 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-import torch
 
-from conftest import TINY, compose_config, same_bits
+from conftest import TINY, compose_config, same_bits, weights
 from processes import ENVIRONMENT, alone, start, wait_for
 from rectifiers import runner
 from rectifiers.cli.composition import compose_job, composed
-from rectifiers.runner import STARTUP_COST_MACS, Job, Overrides, Progress, run_all, share_cores
+from rectifiers.runner import Overrides, run_all, share_cores
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder, run_lock
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import train
 
 TOO_LARGE = "data.batch_size=1000000"  # an error that only the run itself finds
@@ -47,33 +45,20 @@ def start_runner(*runs: Overrides) -> subprocess.Popen:
     return start(command, new=True, start_new_session=True)
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
-
-
 @pytest.mark.process
-def test_failed_and_locked_runs_do_not_stop_the_others(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_runs_do_not_stop_others(tmp_path: Path, capfd) -> None:
     short = "trainer.max_epochs=1"
-    done, good, locked, diverged, bad, unknown = runs = [
-        run_of(tmp_path, short, "seed=0"),
-        run_of(tmp_path, short, "seed=1"),
-        run_of(tmp_path, short, "seed=2"),
-        run_of(tmp_path, short, "optim.lr=1e6"),
-        run_of(tmp_path, short, TOO_LARGE),
-        run_of(tmp_path, short, "nonsense=1"),
-    ]
+    options = ("seed=0", "seed=1", "seed=2", "optim.lr=1e6", TOO_LARGE, "nonsense=1")
+    runs = [run_of(tmp_path, short, option) for option in options]
+    done, good, locked, diverged, bad, unknown = runs
     first = train(*compose_job(done), done).path
     written = first.stat().st_mtime_ns
     with run_lock(folder_of(locked)):
         failures = run_all(runs, processes=1)
     assert failures.keys() == {locked, bad, unknown}
     told = capfd.readouterr().err
-    assert f"failed: seed=2: run {folder_of(locked).name} is in progress" in told
-    assert f"failed: {TOO_LARGE}: {TOO_LARGE} is more than the 1347 training images" in told
-    assert "failed: nonsense=1: nonsense is not known" in told
-    assert "runs to do: 4" in told  # three fail or diverge, one is good
+    for option in ("seed=2", TOO_LARGE, "nonsense=1"):
+        assert f"failed: {option}: " in told
     for run, status in ((good, "finished"), (diverged, "diverged")):
         assert json.loads((folder_of(run) / "record.json").read_text())["status"] == status
     assert first.stat().st_mtime_ns == written
@@ -81,9 +66,7 @@ def test_failed_and_locked_runs_do_not_stop_the_others(
     assert "runs to do" not in capfd.readouterr().err
 
 
-def stop(
-    process: subprocess.Popen[str], number: signal.Signals
-) -> tuple[list[psutil.Process], str]:
+def stop(process: subprocess.Popen[str], number: signal.Signals) -> tuple[Any, str]:
     """Send a signal to a process, and Ctrl-C to its whole group as a terminal does; return (its
     children before, what it printed on stderr)."""
     children = psutil.Process(process.pid).children(recursive=True)
@@ -97,9 +80,7 @@ def stop(
 
 @pytest.mark.process
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_stopped_runs_continue_with_equal_bits(
-    tmp_path: Path, number: signal.Signals, status: int
-) -> None:
+def test_stopped_runs_continue_with_equal_bits(tmp_path, number, status) -> None:
     runs = [run_of(tmp_path, *LONG, f"seed={seed}") for seed in (0, 1)]
     process = start_runner(*runs)
     wait_for(lambda: len(list(tmp_path.glob("runs/*/last.ckpt"))) == 2, process)
@@ -113,7 +94,8 @@ def test_stopped_runs_continue_with_equal_bits(
     assert again.wait(timeout=200) == 0
     straight = run_of(tmp_path / "straight", *LONG, "seed=0")
     train(*compose_job(straight), straight)
-    assert same_bits(weights(folder_of(runs[0])), weights(folder_of(straight)))
+    paths = [folder_of(run) / "record.json" for run in (runs[0], straight)]
+    assert same_bits(*(weights(SimpleNamespace(path=path)) for path in paths))
 
 
 @pytest.mark.process
@@ -140,29 +122,12 @@ def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
     assert not psutil.wait_procs(children, timeout=20)[1]
 
 
-def test_fewer_than_one_process_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^--jobs=0 is not usable; give a whole number"):
-        run_all([("seed=0",)], processes=0)
-
-
 @pytest.fixture
 def config() -> RunConfig:
     return compose_config(*TINY)
 
 
-def test_progress_counts_runs_and_extrapolates_by_cost(config: RunConfig) -> None:
-    jobs = [Job((str(n),), config, {}, n * STARTUP_COST_MACS) for n in (1, 2, 10)]
-    worker: Any = None
-    progress = Progress(pending=jobs[1:], running={Future(): (worker, jobs[0])}, complete=1)
-    assert progress.line(seconds=60) == "1 of 4 done, 1 running, 0 failed"
-    progress.trained_cost = STARTUP_COST_MACS
-    progress.failures = {("seed=9",): "it failed"}
-    assert progress.line(seconds=60) == "1 of 5 done, 1 running, 1 failed, 0:13:00 left"
-
-
-def test_each_free_core_gets_a_run_and_a_gpu_one_run(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_free_cores_get_a_run_each(config: RunConfig, monkeypatch) -> None:
     monkeypatch.setattr(runner.machine, "free_cores", lambda: 6)
     cpu, gpu = [config] * 8, [config.replaced({"trainer.accelerator": "gpu"})] * 8
     assert share_cores(cpu, None) == (6, 1)
@@ -173,21 +138,7 @@ def test_each_free_core_gets_a_run_and_a_gpu_one_run(
     assert share_cores(cpu, 12) == (8, 1)
 
 
-@pytest.mark.parametrize("threads", [None, "5"])
-def test_the_environment_sets_a_workers_threads(
-    threads: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("signal.signal", "end_with_parent"):
-        monkeypatch.setattr(f"rectifiers.runner.{name}", lambda *_: None)
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    if threads:
-        monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    runner._prepare_worker(3, os.getpid())
-    assert os.environ["OMP_NUM_THREADS"] == (threads or "3")
-
-
-def test_jobs_that_share_a_composition_are_what_train_would_compose() -> None:
+def test_shared_compositions_are_trains() -> None:
     """Also where another key follows the seed, as the split of digits8 does; and in any order."""
     for seed, rate in ((3, ["optim.lr=0.003"]), (0, []), (7, ["optim.lr=1e-1"])):
         overrides = ("data=digits8", *rate, "model=mlp", f"seed={seed}")
@@ -205,7 +156,7 @@ SHARED_CORES = [override for override in TINY if override != "threads=1"]
 
 
 @pytest.mark.process
-def test_joblib_runs_two_at_a_time_and_skips_what_is_done(tmp_path: Path) -> None:
+def test_joblib_skips_finished_runs(tmp_path: Path) -> None:
     places = alone(tmp_path)[2:]
     command = [sys.executable, "train.py", *JOBLIB, *SHARED_CORES, *places, "trainer.max_epochs=2"]
     command += ["data.batch_size=1000000,128", "seed=0,1"]
@@ -246,9 +197,7 @@ def test_a_signal_ends_joblibs_workers(tmp_path: Path, number: signal.Signals, s
         (["hparams_search=learning_rate", "hydra.sweeper.n_trials=3"], 3),
     ],
 )
-def test_hydras_submitit_launcher_and_optuna_sweeper(
-    tmp_path: Path, overrides: list[str], runs: int
-) -> None:
+def test_hydras_submitit_launcher_and_optuna_sweeper(tmp_path, overrides, runs) -> None:
     command = [sys.executable, "train.py", "--multirun", *TINY, "trainer.max_epochs=1", *overrides]
     process = start([*command, *alone(tmp_path)[2:]], new=True)
     _, told = process.communicate(timeout=300)

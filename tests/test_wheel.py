@@ -18,7 +18,7 @@ ENTRY = "import sys; sys.argv[0] = '/bin/rectifiers-train'; from rectifiers.cli 
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(tmp_path_factory) -> Path:
     """The unpacked wheel."""
     source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
     for name in ("src", "conf"):

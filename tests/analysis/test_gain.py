@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from rectifiers import activations as A
-from rectifiers.analysis.gain import gains
+from rectifiers.analysis.gain import chain, gains
 
 # gain^2 = 1 / E[f^2] and the slope of the variance map, worked out beforehand by adaptive
 # integration
@@ -42,6 +42,11 @@ def test_gains_and_slopes_equal_known_values() -> None:
         for _, slope in KNOWN.values()
     ]
     assert {rows[str(i)]["fixed_point"] for i in (4, 5, 10, 11)} == {"repels"}
+
+
+def test_in_place_activations_are_measured_alike() -> None:
+    options = {"depth": 5, "units": 16, "seed": 0}
+    assert chain(lambda c: nn.ReLU(inplace=True), 1.4, **options) == chain(A.relu, 1.4, **options)
 
 
 @pytest.mark.process

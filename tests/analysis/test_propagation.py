@@ -1,5 +1,6 @@
 """What is measured in networks as they start, beside the theory."""
 
+import json
 import math
 from itertools import pairwise
 from statistics import NormalDist, fmean
@@ -97,6 +98,13 @@ def test_vanishing_signal_is_measured_in_double_precision() -> None:
     log10 = math.log10(signals[49].second / signals[0].second)
     # four of its stds for this width
     assert log10 == pytest.approx(49 * math.log10(0.0128), abs=4 * 0.42)
+
+
+def test_zero_weights_have_no_logarithm(tmp_path) -> None:
+    small = ("model=mlp", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}")
+    numbers = analyse(compose_config("init=zeros", *small), seeds=2, inputs="gaussian")
+    assert numbers["total"]["forward"]["measured"] is None
+    json.dumps(numbers, allow_nan=False)
 
 
 @pytest.mark.process

@@ -13,7 +13,7 @@ from rectifiers.claims.records import arm_hash
 
 
 @pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
+def made_up(monkeypatch) -> Any:
     """Make a claim of this description whose arms are known."""
 
     def make(**changes: Any) -> Claim:

@@ -1,7 +1,6 @@
 """Claims on records made up so that the truth is known, and the claims of conf/."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,17 +8,17 @@ import yaml
 
 from made_up import LAYER, altered, epoch, training
 from made_up_claims import BASE, DESCRIBED, LOST, record, runs, science
-from rectifiers.claims import claims as module
 from rectifiers.claims import judge
 from rectifiers.claims import records as claim_records
 from rectifiers.claims.claims import Claim, claims
-from rectifiers.claims.figures import figure
 from rectifiers.claims.judge import answer
 from rectifiers.claims.measures import MEASURES
 from rectifiers.claims.records import arm_hash, arm_hashes, claim_exclusion_reason
-from rectifiers.claims.report import FIGURES, claim_page, claims_page, in_order
+from rectifiers.claims.report import claims_page, in_order
 from rectifiers.results.tables import table_1_slopes
 from rectifiers.runtime.errors import InputError
+
+(TEST,) = yaml.safe_load(DESCRIBED)["tests"]
 
 
 @pytest.mark.parametrize(
@@ -28,10 +27,8 @@ from rectifiers.runtime.errors import InputError
         ([-1.0, -1.2, -0.9, -1.1, -1.0], "supported"),
         ([1.0, 1.2, 0.9, 1.1, 1.0], "contradicted"),
         ([-1.0, 1.0, 0.5, -0.5, 0.1], "inconclusive"),
-        (
-            [-0.1, -0.11, -0.1, -0.09, -0.1],
-            "no effect that matters",
-        ),  # there, and smaller than what is of interest
+        # there, and smaller than what is of interest
+        ([-0.1, -0.11, -0.1, -0.09, -0.1], "no effect that matters"),
     ],
 )
 def test_arms_are_paired_by_seed(made_up: Any, change: list[float], verdict: str) -> None:
@@ -41,9 +38,7 @@ def test_arms_are_paired_by_seed(made_up: Any, change: list[float], verdict: str
     assert found.tests[0].finding.effect == pytest.approx(sum(change) / 5)
 
 
-def test_planned_seeds_alone_count_in_both_arms(
-    made_up: Any,
-) -> None:
+def test_planned_seeds_alone_count_in_both_arms(made_up: Any) -> None:
     claim = made_up()
     whole = runs([b - 1 for b in BASE], BASE)
     assert answer(claim, []).verdict == "not run"
@@ -64,9 +59,7 @@ def test_a_diverged_run_has_the_error_of_guessing(made_up: Any) -> None:
     assert answer(made_up(), whole).verdict == "contradicted"
 
 
-def test_descriptions_leave_diverged_runs_out(
-    made_up: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_descriptions_leave_diverged_runs_out(made_up: Any, monkeypatch) -> None:
     described = [
         {"says": "its own", "measure": "final", "of": "better"},
         {"says": "another's", "measure": "error", "of": "other/another", "minus": "worse"},
@@ -75,9 +68,8 @@ def test_descriptions_leave_diverged_runs_out(
     whole[-1] = altered(whole[-1], LOST)
     without = answer(made_up(), whole)
     claim = made_up(descriptions=described)
-    other = Claim(
-        name="other", statement="x", source="x", seeds=5, arms={"another": ()}, not_run="x"
-    )
+    words = dict.fromkeys(("statement", "source", "not_run"), "x")
+    other = Claim(name="other", seeds=5, arms={"another": ()}, **words)
     known = claim_records.arm_hashes() | {"other": {"another": arm_hash(science("another", 0))}}
     monkeypatch.setattr(claim_records, "arm_hashes", lambda: known)
     monkeypatch.setattr(judge, "claims", lambda: (claim, other))
@@ -87,217 +79,149 @@ def test_descriptions_leave_diverged_runs_out(
     assert answer(claim, whole).verdict == without.verdict
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"of": "nobody"}, "an arm nobody.*<claim>/<arm>"),
-        ({"over": "relu"}, "give minus"),
-        ({"measure": "luck"}, "measure=luck"),
-    ],
-)
-def test_an_unusable_description_is_named(
-    change: dict[str, Any], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    described = yaml.safe_load((module.PLACE / "table2.yaml").read_text())
-    described["claim"]["descriptions"] = [{"says": "x", "measure": "error", "of": "relu"} | change]
-    (tmp_path / "table2.yaml").write_text(yaml.safe_dump(described))
-    monkeypatch.setattr(module, "PLACE", tmp_path)
-    with pytest.raises(InputError, match=f"claim/table2.*{named}"):
-        claims.__wrapped__()
-
-
-def test_missing_measures_allow_no_verdict_unless_left_out(
-    made_up: Any,
-) -> None:
-    (test,) = yaml.safe_load(DESCRIBED)["tests"]
-    strict, lenient = (
-        test | {"measure": "images_per_second", "leave_out_diverged": x} for x in (False, True)
-    )
-    rates = {"better": 1.0, "worse": 2.0}
-    whole = [
-        record(arm, s, BASE[s], images_per_second=rate)
-        for arm, rate in rates.items()
-        for s in range(5)
-    ]
+def test_missing_measures_allow_no_verdict_unless_left_out(made_up: Any) -> None:
+    strict = TEST | {"measure": "images_per_second", "leave_out_diverged": False}
+    lenient = strict | {"leave_out_diverged": True}
+    whole = [record("better", s, BASE[s], images_per_second=1.0) for s in range(5)]
+    whole += [record("worse", s, BASE[s], images_per_second=2.0) for s in range(5)]
     lost = record("better", 5, 0.0, **LOST)
     whole += [lost, record("worse", 5, 0.0)]
     assert answer(made_up(seeds=6, tests=[strict]), whole).verdict == "too few runs"
     found = answer(made_up(seeds=6, tests=[lenient]), whole)
-    assert (found.verdict, found.tests[0].left_out, found.tests[0].finding.n) == (
-        "supported",
-        1,
-        5,
-    )
+    assert (found.verdict, found.tests[0].left_out, found.tests[0].finding.n) == ("supported", 1, 5)
     never_run = [*whole[:4], *whole[5:]]
     assert answer(made_up(seeds=6, tests=[lenient]), never_run).verdict == "too few runs"
     silent = [*whole[:-2], record("better", 5, 0.0, images_per_second=None), whole[-1]]
     assert answer(made_up(seeds=6, tests=[lenient]), silent).verdict == "too few runs"
 
 
-def test_ratios_are_means_of_logarithms(made_up: Any) -> None:
-    (test,) = yaml.safe_load(DESCRIBED)["tests"]
-    del test["minus"]
-    ratio = test | {"over": "worse", "supported": {"below": 0.5}, "contradicted": {"above": 1}}
-    found = answer(
-        made_up(tests=[ratio]), runs([1.0, 2.0, 1.0, 2.0, 1.0], [4.0, 8.0, 4.0, 8.0, 4.0])
-    )
-    assert found.verdict == "supported"
-    assert (found.tests[0].finding.effect, found.tests[0].finding.high) == pytest.approx(
-        (0.25, 0.25)
-    )
-    within = test | {
-        "over": "worse",
-        "supported": {"within": [0.2, 0.3]},
-        "contradicted": {"outside": [0.2, 0.3]},
-    }
-    assert answer(made_up(tests=[within]), runs([1.0] * 5, [4.0] * 5)).verdict == "supported"
+def with_slopes(means: dict[str, float]) -> Any:
+    spread = {"std": 0, "min": -1, "max": 1, "channels": 1}
+    slopes = {layer: {"mean": mean, **spread} for layer, mean in means.items()}
+    report = [LAYER | {"layer": layer} for layer in means]
+    return training(init_report=report, slopes=slopes)
 
 
 def test_measures_of_a_record() -> None:
     whole = record("better", 0, 5.0)
     lost = altered(whole, LOST | {"history": whole.history[:1]})
-    guess = math.log(10)
-    assert (MEASURES["error"](whole), MEASURES["error"](lost)) == (5, 90)
-    assert (MEASURES["final"](whole), MEASURES["final"](lost)) == (0.4, guess)
-    assert MEASURES["mean_over"](whole, epochs=2) == 1.5
-    assert MEASURES["mean_over"](lost, epochs=2) == pytest.approx((2 + guess) / 2)
-    assert [MEASURES["reached"](r, below=0.5) for r in (whole, lost)] == [1, 0]
-    assert [MEASURES["epochs_to"](r, below=1.5) for r in (whole, lost)] == [
-        2,
-        4,
-    ]  # 3 epochs, and one more
-    assert [MEASURES["diverged"](r) for r in (whole, lost)] == [0, 1]
     none = record("better", 0, 5.0, [None, None, None])
-    assert MEASURES["final"](none) == guess
-    assert MEASURES["final"](lost, key="val/top1_error_pct") == 90
-    assert MEASURES["final"](lost, key="fisher/cross") is None  # of which guessing says nothing
-    assert MEASURES["mean_over"](lost, epochs=2, key="val/top1_error_pct") == (5 + 90) / 2
-    assert MEASURES["reached"](none, below=9) == 0
-    row = {
-        "response_mean/a": 3.0,
-        "response_std/a": 4.0,
-        "response_mean/b": -0.5,
-        "response_std/b": 1.0,
-        "dead_units/a": 1,
-        "dead_units/b": 4,
-    }
+    guess, error = math.log(10), {"key": "val/top1_error_pct"}
+    for measure, run, settings, expected in (
+        ("error", whole, {}, 5),
+        ("error", lost, {}, 90),
+        ("final", whole, {}, 0.4),
+        ("final", lost, {}, guess),
+        ("final", none, {}, guess),
+        ("final", lost, error, 90),
+        ("final", lost, {"key": "fisher/cross"}, None),  # of which guessing says nothing
+        ("mean_over", whole, {"epochs": 2}, 1.5),
+        ("mean_over", lost, {"epochs": 2}, (2 + guess) / 2),
+        ("mean_over", lost, {"epochs": 2, **error}, (5 + 90) / 2),
+        ("reached", whole, {"below": 0.5}, 1),
+        ("reached", lost, {"below": 0.5}, 0),
+        ("reached", none, {"below": 9}, 0),
+        ("epochs_to", whole, {"below": 1.5}, 2),
+        ("epochs_to", lost, {"below": 1.5}, 4),  # 3 epochs, and one more
+        ("diverged", whole, {}, 0),
+        ("diverged", lost, {}, 1),
+    ):
+        assert MEASURES[measure](run, **settings) == pytest.approx(expected), (measure, settings)
+
+
+def test_measures_of_responses() -> None:
+    row = {"response_mean/a": 3.0, "response_std/a": 4.0, "dead_units/a": 1}
+    row |= {"response_mean/b": -0.5, "response_std/b": 1.0, "dead_units/b": 4}
     layers = [LAYER | {"layer": n, "shape": [5, 9]} for n in "ab"]
     out = LAYER | {"layer": "out", "shape": [10, 5], "activation_after": None}
     rows = [epoch(i + 1, **row) for i in range(3)]
-    heard = altered(whole, {"history": rows, "init_report": [*layers, out]})
+    changes = {"history": rows, "init_report": [*layers, out]}
+    heard = altered(record("better", 0, 5.0), changes)
     assert MEASURES["dead_share"](heard) == 0.5
     assert MEASURES["mean_response"](heard) == pytest.approx((0.75 + 0.5) / 2)
     assert MEASURES["signal_kept"](heard) == pytest.approx(math.sqrt(1.25) / 5)
     silent = altered(heard, {"history": [each | {"response_std/b": 0.0} for each in rows]})
     assert MEASURES["mean_response"](silent) is MEASURES["signal_kept"](silent) is None
     assert MEASURES["dead_share"](altered(heard, LOST | {"history": rows})) is None
-    means = {"conv1": 0.5, "conv2": 0.3, "conv10": 0.1, "fc1": 0.7}
-    kept = {layer: means[layer] for layer in sorted(means)}
-    slopes = altered(
-        whole,
-        {"slopes": kept_slopes(kept), "init_report": [LAYER | {"layer": layer} for layer in means]},
-    )
+
+
+def test_measures_of_slopes() -> None:
+    slopes = with_slopes({"conv1": 0.5, "conv2": 0.3, "conv10": 0.1, "fc1": 0.7})
     assert MEASURES["slope_trend"](slopes) == -1
     assert MEASURES["slope_trend"](slopes, every=True) == pytest.approx(0.2)  # 0.5, 0.3, 0.1, 0.7
     assert MEASURES["mean_slope"](slopes) == pytest.approx(0.4)
-    assert MEASURES["mean_slope"](whole) is MEASURES["slope_trend"](whole) is None
     assert MEASURES["slope_of_first"](slopes) == pytest.approx(0.5 - 0.2)
     assert MEASURES["slope_before_pooling"](slopes) is None  # no stage of several layers
-    assert (
-        MEASURES["paper_correlation"](slopes, shared=True) is None
-    )  # one layer of the paper's names
+    # one layer of the paper's names
+    assert MEASURES["paper_correlation"](slopes, shared=True) is None
+    whole = record("better", 0, 5.0)
+    assert MEASURES["mean_slope"](whole) is MEASURES["slope_trend"](whole) is None
 
 
-def test_slopes_are_compared_with_table_1_by_stage_and_layer() -> None:
-    papers = {
-        layer: value
-        for layer, value in table_1_slopes(shared=False).items()
-        if layer.startswith("conv")
-    }
-    whole = training(
-        init_report=[LAYER | {"layer": layer} for layer in papers], slopes=kept_slopes(papers)
+def test_slopes_are_compared_with_table_1() -> None:
+    wise, shared = table_1_slopes(shared=False), table_1_slopes(shared=True)
+    papers = {layer: value for layer, value in wise.items() if layer.startswith("conv")}
+    correlation, whole = MEASURES["paper_correlation"], with_slopes(papers)
+    assert correlation(whole, shared=False) == pytest.approx(1)
+    assert 0 < correlation(whole, shared=True) < 1
+    against = with_slopes({layer: -value for layer, value in papers.items()})
+    assert correlation(against, shared=False) == pytest.approx(-1)
+    stages = (
+        0.464 - (0.321 + 0.204 + 0.294) / 3,
+        0.198 - (0.196 + 0.152 + 0.145 + 0.124 + 0.134) / 5,
     )
-    assert MEASURES["paper_correlation"](whole, shared=False) == pytest.approx(1)
-    assert 0 < MEASURES["paper_correlation"](whole, shared=True) < 1
-    assert MEASURES["slope_before_pooling"](whole) == pytest.approx(
-        (
-            (0.464 - (0.321 + 0.204 + 0.294) / 3)
-            + (0.198 - (0.196 + 0.152 + 0.145 + 0.124 + 0.134) / 5)
-        )
-        / 2
-    )
-    assert MEASURES["slope_of_first"](whole) == pytest.approx(
-        0.596 - sum(list(papers.values())[1:]) / 10
-    )
-    against = {layer: -value for layer, value in papers.items()}
-    turned = training(
-        init_report=[LAYER | {"layer": layer} for layer in papers], slopes=kept_slopes(against)
-    )
-    assert MEASURES["paper_correlation"](turned, shared=False) == pytest.approx(-1)
+    assert MEASURES["slope_before_pooling"](whole) == pytest.approx(sum(stages) / 2)
+    rest = sum(list(papers.values())[1:]) / 10
+    assert MEASURES["slope_of_first"](whole) == pytest.approx(0.596 - rest)
+    every = with_slopes(shared | {"fc2": 0.6})
+    assert correlation(every, shared=True) == pytest.approx(1)
+    assert correlation(every, shared=True, every=True) < 0.9
 
 
-def test_slopes_are_compared_with_all_of_table_1() -> None:
-    papers = table_1_slopes(shared=True)
-    ours = papers | {"fc2": 0.6}
-    whole = training(
-        init_report=[LAYER | {"layer": layer} for layer in ours], slopes=kept_slopes(ours)
-    )
-    assert MEASURES["paper_correlation"](whole, shared=True) == pytest.approx(1)
-    assert MEASURES["paper_correlation"](whole, shared=True, every=True) < 0.9
+def test_ratios_are_means_of_logarithms(made_up: Any) -> None:
+    test = {key: value for key, value in TEST.items() if key != "minus"} | {"over": "worse"}
+    ratio = test | {"supported": {"below": 0.5}, "contradicted": {"above": 1}}
+    found = answer(made_up(tests=[ratio]), runs([1.0, 2.0, 1.0, 2.0, 1.0], [4.0, 8, 4, 8, 4]))
+    assert found.verdict == "supported"
+    finding = found.tests[0].finding
+    assert (finding.effect, finding.high) == pytest.approx((0.25, 0.25))
+    within = test | {"supported": {"within": [0.2, 0.3]}, "contradicted": {"outside": [0.2, 0.3]}}
+    assert answer(made_up(tests=[within]), runs([1.0] * 5, [4.0] * 5)).verdict == "supported"
 
 
-def kept_slopes(means: dict[str, float]) -> dict[str, Any]:
-    return {
-        layer: {"mean": mean, "std": 0, "min": -1, "max": 1, "channels": 1}
-        for layer, mean in means.items()
-    }
+UNUSABLE = [
+    ({"arms": {"better": []}}, "an arm worse"),
+    ({"seeds": 4}, "give 5"),
+    ({"first_seed": -1}, "first_seed=-1"),
+    ({"tests": []}, "has no tests"),
+    ({"statemnt": "x"}, "statemnt"),
+    ({"descriptions": [{"says": "x", "measure": "luck", "of": "better"}]}, "measure=luck"),
+]
+UNUSABLE_TESTS = [
+    ({"supported": {"within": [1, -1]}}, "2 ascending"),
+    ({"supported": {"outside": [-1, 1]}}, "above, below, within"),
+    ({"supported": {"within": [1, float("inf")]}}, "supported"),
+    ({"supported": {"below": -0.2}, "contradicted": {"above": -5}}, "share nothing"),
+    ({"statistic": "mode"}, "statistic=mode.*'share'"),
+    ({"over": "better"}, "minus or over"),
+    ({"minus": None, "over": "worse"}, "a ratio is above 0"),
+    ({"with": {"protocl": "full"}}, "protocl"),
+    ({"statistic": "share"}, "give one of reached, diverged"),
+    ({"measure": "diverged", "statistic": "share"}, "of one arm"),
+]
+UNUSABLE += [({"tests": [TEST | change]}, named) for change, named in UNUSABLE_TESTS]
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"arms": {"better": []}}, "an arm worse"),
-        ({"seeds": 4}, "give 5"),
-        ({"first_seed": -1}, "first_seed=-1"),
-        ({"tests": []}, "has no tests"),
-        ({"statemnt": "x"}, "statemnt"),
-    ],
-)
-def test_an_incomplete_claim_is_named(made_up: Any, change: dict[str, Any], named: str) -> None:
+@pytest.mark.parametrize(("change", "named"), UNUSABLE)
+def test_unusable_claim_is_named(made_up: Any, change: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=rf"claim/made_up.*{named}"):
         made_up(**change)
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"supported": {"within": [1, -1]}}, "2 ascending"),
-        ({"supported": {"outside": [-1, 1]}}, "above, below, within"),
-        ({"supported": {"within": [1, float("inf")]}}, "supported"),
-        ({"supported": {"below": -0.2}, "contradicted": {"above": -5}}, "share nothing"),
-        ({"measure": "luck"}, "measure=luck"),
-        ({"statistic": "mode"}, "statistic=mode.*'share'"),
-        ({"over": "better"}, "minus or over"),
-        ({"minus": None, "over": "worse"}, "a ratio is above 0"),
-        ({"with": {"protocl": "full"}}, "protocl"),
-        ({"statistic": "share"}, "give one of reached, diverged"),
-        ({"measure": "diverged", "statistic": "share"}, "of one arm"),
-    ],
-)
-def test_an_unusable_test_is_named(made_up: Any, change: dict[str, Any], named: str) -> None:
-    (test,) = yaml.safe_load(DESCRIBED)["tests"]
-    with pytest.raises(InputError, match=rf"claim/made_up.*{named}"):
-        made_up(tests=[test | change])
-
-
-def test_a_claim_that_is_new_asks_to_be_noted(
-    made_up: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_claim_must_be_noted(made_up: Any, monkeypatch) -> None:
     claim = made_up()
     monkeypatch.setattr(claim_records, "arm_hashes", dict)
-    with pytest.raises(
-        InputError, match=r"claim/made_up has arms that are not known; call .*report.py claims"
-    ):
+    with pytest.raises(InputError, match=r"claim/made_up has arms that.*call .*report.py claims"):
         answer(claim, [])
 
 
@@ -316,22 +240,15 @@ def test_records_of_other_settings_answer_nothing(made_up: Any) -> None:
         assert why in str(claim_exclusion_reason(bad))
 
 
-def test_claims_are_ordered_by_verdict_and_chance_is_counted(made_up: Any) -> None:
+def test_claims_are_ordered_by_verdict(made_up: Any) -> None:
     claim, whole = made_up(), runs([b - 1 for b in BASE], BASE)
     mixed = [b + c for b, c in zip(BASE, (-1, 1, 0.5, -0.5, 0.1), strict=True)]
-    answers = [
-        answer(claim, whole),
-        answer(claim, []),
-        answer(claim, runs(BASE, BASE)),
-        answer(claim, runs(mixed, BASE)),
-        answer(claim, runs([b + 1 for b in BASE], BASE)),
-    ]
+    worse = runs([b + 1 for b in BASE], BASE)
+    made = (whole, [], runs(BASE, BASE), runs(mixed, BASE), worse)
+    answers = [answer(claim, records) for records in made]
     order = ["contradicted", "inconclusive", "no effect that matters", "supported", "not run"]
     assert [each.verdict for each in in_order(answers)] == order
-    text = claims_page(answers)
-    assert "at most 0.1 would be found supported by chance" in text  # 4 at 2.5 %
-    places = [text.index(f"| {verdict} |") for verdict in order[:4]]
-    assert places == sorted(places)
+    assert "at most 0.1 would be found supported by chance" in claims_page(answers)  # 4 at 2.5 %
 
 
 def test_the_claims_of_conf_are_complete() -> None:
@@ -347,16 +264,3 @@ def test_the_claims_of_conf_are_complete() -> None:
         assert set(claim.arms) <= used, claim.name
     for claim in claims():
         assert claim.tests or claim.not_run
-
-
-def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any) -> None:
-    found = answer(made_up(), runs([x - 1 for x in BASE], BASE))
-    (tested,) = found.tests
-    assert tested.measured == [(x - 1, x) for x in BASE]
-    drawn = figure(found)
-    seeds, effect = drawn.axes
-    joined = [line for line in seeds.lines if line.get_linestyle() == "-"]
-    assert [tuple(line.get_ydata()) for line in joined] == tested.measured
-    assert list(effect.containers[0].lines[0].get_xdata()) == [pytest.approx(-1)]
-    assert f"(../{FIGURES}/made_up.svg)" in claim_page(found, [])
-    assert ".svg" not in claim_page(answer(made_up(), []), [])

@@ -51,19 +51,7 @@ def test_loading_returns_the_records_that_were_added(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
-def test_adding_writes_only_the_claims_with_new_records(tmp_path: Path) -> None:
-    of_signal = signal_records(2)
-    other = next(record for record in RECORDS if owner(record) != "signal")
-    files = add(tmp_path, [of_signal[0], other])
-    assert {path.name for path in files} == {"signal.jsonl.xz", f"{owner(other)}.jsonl.xz"}
-    untouched = tmp_path / f"{owner(other)}.jsonl.xz"
-    before = untouched.stat().st_mtime_ns, untouched.stat().st_ino
-    assert add(tmp_path, [*of_signal, other]) == [tmp_path / "signal.jsonl.xz"]
-    assert (untouched.stat().st_mtime_ns, untouched.stat().st_ino) == before
-    assert add(tmp_path, [*of_signal, other]) == []
-
-
-def test_a_rerun_by_another_claim_stays_in_its_file(tmp_path: Path) -> None:
+def test_rerun_stays_in_its_file(tmp_path: Path) -> None:
     (record,) = signal_records(1)
     add(tmp_path, [record])
     rerun = altered(record, {"wall_s": 1.5, "choices.experiment": "claim/figure3"})
@@ -74,7 +62,7 @@ def test_a_rerun_by_another_claim_stays_in_its_file(tmp_path: Path) -> None:
     assert load(tmp_path) == [rerun]
 
 
-def test_a_failed_add_leaves_every_file_as_it_was(tmp_path: Path) -> None:
+def test_failed_add_changes_no_file(tmp_path: Path) -> None:
     one, two = signal_records(2)
     add(tmp_path, [one, two])
     before = (tmp_path / "signal.jsonl.xz").read_bytes()
@@ -85,9 +73,7 @@ def test_a_failed_add_leaves_every_file_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no xz", b"{}\n", b"\xff\n"])
-def test_a_damaged_file_is_one_sentence_and_never_overwritten(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_damaged_file_is_never_overwritten(tmp_path: Path, content: bytes) -> None:
     one, two = signal_records(2)
     path = tmp_path / "signal.jsonl.xz"
     if content.endswith(b"\n"):  # one line among usable ones

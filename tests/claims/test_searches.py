@@ -32,11 +32,8 @@ def best(search: Search, arm: str, made: Any) -> float | None:
 
 
 def test_every_arm_is_searched_at_every_rate() -> None:
-    assert SEARCH.arms(ARMS)["prelu at 0.001"] == [
-        "activation=prelu",
-        "optim.lr=0.001",
-        "trainer.max_epochs=1",
-    ]
+    given = ["activation=prelu", "optim.lr=0.001", "trainer.max_epochs=1"]
+    assert SEARCH.arms(ARMS)["prelu at 0.001"] == given
     assert len(SEARCH.arms(ARMS)) == 6
 
 
@@ -65,16 +62,12 @@ def test_several_seeds_choose_by_their_mean() -> None:
 def test_what_a_claim_is_judged_by_can_choose() -> None:
     chosen_by = {"measure": "mean_over", "settings": {"epochs": 2}}
     search = SEARCH.model_copy(update={"rates": (0.1, 0.01), **chosen_by})
-    early, late = (
-        training(
-            history=[
-                epoch(1) | {"train_loss": first},
-                epoch(2),
-                epoch(3) | {"val/top1_error_pct": error},
-            ]
-        )
-        for first, error in ((1.0, 40.0), (2.0, 30.0))
-    )
+
+    def losing(loss: float, error: float) -> TrainingRecord:
+        last = epoch(3) | {"val/top1_error_pct": error}
+        return training(history=[epoch(1) | {"train_loss": loss}, epoch(2), last])
+
+    early, late = losing(1.0, 40.0), losing(2.0, 30.0)
     by_rate = {name_of("relu", 0.1): {1000: early}, name_of("relu", 0.01): {1000: late}}
     assert best(search, "relu", by_rate) == 0.1
     assert search.measured_by() == "mean_over(epochs=2)"
@@ -85,14 +78,11 @@ def test_what_a_claim_is_judged_by_can_choose() -> None:
 def test_a_rate_other_than_the_best_is_refused() -> None:
     check_rates("made_up", SEARCH, ARMS, runs("relu", 30.0, 20.0, 40.0))
     check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0))
-    with pytest.raises(
-        InputError,
-        match=r"claim/made_up: arm relu is to have optim.lr=0.1, which .* and has 0.01; give",
-    ):
+    with pytest.raises(InputError, match=r"claim/made_up: arm relu is to have.*give"):
         check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0, 40.0))
 
 
-def test_an_arm_is_the_best_of_what_it_was_chosen_from() -> None:
+def test_arm_is_the_best_of_its_alternatives() -> None:
     slope_01 = {"slope_01": ("activation=leaky_relu",)}
     search = SEARCH.model_copy(update={"others": {"relu": slope_01}})
     assert search.arms(ARMS)["slope_01 at 0.1"][:2] == ["activation=leaky_relu", "optim.lr=0.1"]
@@ -112,7 +102,7 @@ def test_an_arm_is_the_best_of_what_it_was_chosen_from() -> None:
         {"rates": [1, 2], "seeds": [3], "others": {"relu": {"slope_01": ["seed"]}}},
     ],
 )
-def test_a_search_that_is_not_usable_is_one_sentence(given: dict[str, object]) -> None:
+def test_unusable_search_is_refused(given: dict[str, object]) -> None:
     claim = {"statement": "x", "source": "x", "not_run": "x", "search": given}
     with pytest.raises(InputError, match=r"claim/made_up: .*search"):
         parse("made_up", claim)

@@ -15,18 +15,11 @@ from rectifiers.analysis.responses import trained
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.cli.finished import of_run
 from rectifiers.data.preprocess import load_preprocess
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import train
 from sentences import sentence as sentence_of
 
-SMALL = (
-    "model=mlp",
-    "model.depth=2",
-    "model.hidden=16",
-    "data.resize_px=8",
-    "data.crop_px=8",
-    "threads=1",
-)
+OVERRIDES = "model=mlp model.depth=2 model.hidden=16 data.resize_px=8 data.crop_px=8 threads=1"
+SMALL = OVERRIDES.split()
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +28,7 @@ def script() -> ModuleType:
 
 
 @pytest.fixture
-def call(
-    script: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
+def call(script: ModuleType, tmp_path: Path, monkeypatch, capsys):
     """Call the script in this process; return what it printed."""
 
     def make(*arguments: str) -> str:
@@ -81,9 +69,7 @@ def files(printed: str) -> list[Path]:
         ("preprocessing components=[1,4]", ["64 numbers per image, 1,077 training", "99 %"]),
     ],
 )
-def test_analysis_writes_tables_numbers_and_figure(
-    call, tmp_path: Path, command: str, words: list[str]
-) -> None:
+def test_analysis_writes_tables_numbers_and_figure(call, tmp_path, command, words) -> None:
     name, *arguments = command.split()
     chosen = {argument.partition("=")[0] for argument in arguments}
     small = [] if "model=small30" in arguments else SMALL
@@ -97,22 +83,12 @@ def test_analysis_writes_tables_numbers_and_figure(
     assert numbers.parent.name.startswith(f"{name}-")
 
 
-def test_json_equals_the_file_of_its_folder(call, tmp_path: Path) -> None:
-    command = ["propagation", "seeds=2", f"cache_dir={tmp_path}/cache", *SMALL]
-    printed = json.loads(call(*command, "--json"))
-    (folder,) = (tmp_path / "out").iterdir()
-    assert printed == json.loads((folder / "numbers.json").read_text())
-    call(*command, "activation=relu")
-    assert len(list((tmp_path / "out").iterdir())) == 2
-
-
 @pytest.mark.process
 def test_responses_equal_the_networks_on_all_images(call, tiny, tmp_path: Path) -> None:
     outcome = train(tiny("activation=relu"), {"activation": "relu"})
     folder = outcome.path.parent
-    printed = json.loads(
-        call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache", "--json")
-    )
+    asked = ("responses", f"run={folder}", f"cache_dir={tmp_path}/cache")
+    printed = json.loads(call(*asked, "--json"))
     config, *_ = of_run(str(folder), {"cache_dir": f"{tmp_path}/cache"})
     setup = AnalysisSetup(config)
     images = torch.cat(list(setup.data.statistics_batches()))
@@ -125,29 +101,20 @@ def test_responses_equal_the_networks_on_all_images(call, tiny, tmp_path: Path) 
     assert first["active_share"] == pytest.approx(float((y > 0).double().mean()), rel=1e-9)
     assert first["dead"] == int((y.amax(0) <= 0).sum())
     assert first["slopes"] is None
-    printed = call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache")
-    assert [path.stem for path in files(printed)] == ["numbers", "responses"]
+    assert [path.stem for path in files(call(*asked))] == ["numbers", "responses"]
 
 
 @pytest.mark.process
-def test_learned_slopes_have_their_distribution(
-    call, tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_learned_slopes_have_their_distribution(call, tiny, tmp_path: Path, capsys) -> None:
     outcome = train(tiny(), {"activation": "prelu"})
-    printed = json.loads(
-        call("responses", f"run={outcome.path.parent}", f"cache_dir={tmp_path}/cache", "--json")
-    )
+    asked = (f"run={outcome.path.parent}", f"cache_dir={tmp_path}/cache", "--json")
+    printed = json.loads(call("responses", *asked))
     for layer in printed["layers"]:
         slopes, kept = layer["slopes"], outcome.record.slopes[layer["layer"]]
         assert slopes["mean"] == pytest.approx(kept.mean, rel=1e-6)
         assert (slopes["least"], slopes["most"]) == pytest.approx((kept.min, kept.max))
-        assert (
-            slopes["least"]
-            <= slopes["quarter"]
-            <= slopes["median"]
-            <= slopes["three_quarters"]
-            <= slopes["most"]
-        )
+        names = ("least", "quarter", "median", "three_quarters", "most")
+        assert [slopes[name] for name in names] == sorted(slopes[name] for name in names)
     (outcome.path.parent / "last.ckpt").unlink()
     with pytest.raises(SystemExit, match="1"):
         call("responses", f"run={outcome.path.parent}")
@@ -160,18 +127,15 @@ def test_learned_slopes_have_their_distribution(
     [
         (["propagate"], "propagate is no analysis; choose one of: propagation, gain, "),
         (["propagation", "seeds=0"], "seeds=0: should be greater than or equal to 1"),
-        (["propagation", "inputs=noise"], "inputs=noise: should be 'data' or 'gaussian'"),
         (["propagation", "activaton=relu"], "activaton is not known; did you mean activation?"),
-        (["propagation", "model"], "model is not key=value; "),
         (["propagation", "optim.lr=-1"], "optim.lr=-1: should be greater than 0"),
-        (["fisher", "slopes=0.25"], "slopes=0.25: should be a list"),
         (["gain", "activation=mish", "beside=[relu,perlu]"], "beside has perlu; give names from: "),
         (["responses"], "no run is given; call scripts/analyse.py responses run=<id or folder>"),
         (["responses", "run=nowhere"], "run=nowhere is not a finished run"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
-    call, tmp_path: Path, arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+    call, tmp_path: Path, arguments: list[str], problem: str, capsys
 ) -> None:
     with pytest.raises(SystemExit, match=r"1|2"):
         call(*arguments)
@@ -179,18 +143,9 @@ def test_bad_input_is_one_line_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_unwritable_place_is_refused_before_the_work(script: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=f"out={tmp_path}/file/a cannot be written, for "):
-        script.analyse("gain", ["activation=perlu", f"out={tmp_path}/file/a"])
-
-
 @pytest.mark.parametrize(
     ("beside", "names"),
-    [
-        ("beside=[]", ["snake (yours)"]),
-        ("beside=[relu,snake]", ["relu", "snake", "snake (yours)"]),
-    ],
+    [("beside=[]", ["snake (yours)"]), ("beside=[relu,snake]", ["relu", "snake", "snake (yours)"])],
 )
 def test_gains_are_of_what_is_asked_for(call, beside: str, names: list[str]) -> None:
     printed = call(
@@ -199,9 +154,7 @@ def test_gains_are_of_what_is_asked_for(call, beside: str, names: list[str]) -> 
     assert [row["activation"] for row in json.loads(printed)["rows"]] == names
 
 
-def test_unfinished_activation_files_fail_by_themselves(
-    call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_activation_files_fail_by_themselves(call, tmp_path: Path, monkeypatch) -> None:
     """Each file stands for an activation that somebody has begun to write."""
     folder = tmp_path / "conf" / "activation"
     folder.mkdir(parents=True)

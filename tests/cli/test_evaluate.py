@@ -20,14 +20,8 @@ from rectifiers.training.checkpoints import load_weights
 from rectifiers.training.train import Outcome, train
 from sentences import sentence as sentence_of
 
-SIZES = (
-    "model.width=0.0625",
-    "model.dropout=0.5",
-    "trainer.max_epochs=1",
-    "threads=1",
-    "logger=none",
-    "evaluation=center",
-)
+SIZES = ("model.width=0.0625", "model.dropout=0.5", "trainer.max_epochs=1")
+SIZES += ("threads=1", "logger=none", "evaluation=center")
 
 
 @pytest.fixture
@@ -41,7 +35,7 @@ def trained(place: Path, *more: str) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def finished(tmp_path_factory) -> Outcome:
     return trained(tmp_path_factory.mktemp("evaluate"))
 
 
@@ -49,25 +43,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 def test_a_run_is_tested_by_name_or_folder(evaluate_py, finished: Outcome) -> None:
     folder = finished.path.parent
     checkpoint = (folder / "last.ckpt").read_bytes()
-    done = evaluate_py(
-        f"run={folder.name}", f"runs_dir={folder.parent}", "evaluation=dense_multi_scale"
-    )
+    named = (f"run={folder.name}", f"runs_dir={folder.parent}")
+    done = evaluate_py(*named, "evaluation=dense_multi_scale")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(finished.path)
     found = records.load(finished.path)
     assert set(found.protocols) == {"center", "dense_multi_scale"}
-    assert found.protocols["dense_multi_scale"].settings["scales_px"] == [
-        36,
-        54,
-        68,
-    ]  # of the run's own data
+    # of the run's own data
+    assert found.protocols["dense_multi_scale"].settings["scales_px"] == [36, 54, 68]
     assert set(found.protocols["dense_multi_scale"].by_scale) == {"36", "54", "68"}
-    assert found.model_dump(exclude={"protocols"}) == finished.record.model_dump(
-        exclude={"protocols"}
-    )
-    done = evaluate_py(
-        f"run={folder}", "evaluation=dense", "evaluation.dense.scales_px=[40]", "data.num_workers=1"
-    )
+    rest = [r.model_dump(exclude={"protocols"}) for r in (found, finished.record)]
+    assert rest[0] == rest[1]
+    asked = ("evaluation=dense", "evaluation.dense.scales_px=[40]", "data.num_workers=1")
+    done = evaluate_py(f"run={folder}", *asked)
     assert done.returncode == 0, done.stderr
     assert records.load(finished.path).protocols["dense"].settings["scales_px"] == [40]
     assert (folder / "last.ckpt").read_bytes() == checkpoint
@@ -79,35 +67,34 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     command line."""
     parts = [trained(tmp_path, f"seed={seed}") for seed in (0, 1, 2)]
     ids = [part.path.parent.name for part in parts]
-    done = evaluate_py(
-        f"run=[{','.join(ids)}]",
-        f"runs_dir={tmp_path}/runs",
-        "evaluation=[center,dense]",
-        "threads=1",
-    )
+    asked = (f"runs_dir={tmp_path}/runs", "evaluation=[center,dense]", "threads=1")
+    done = evaluate_py(f"run=[{','.join(ids)}]", *asked)
     assert done.returncode == 0, done.stderr
     whole = records.load(Path(done.stdout.splitlines()[-1]))
     assert whole.science == {"members": sorted(ids)}
     config = compose_config(*SIZES, "evaluation=[center,dense]")
     source = build.open_source(config)
     for name in ("center", "dense"):
-        protocol = functions.import_function(
-            f"evaluation.{name}", config.evaluation.protocols[name]
-        )(32)
+        target = config.evaluation.protocols[name]
+        protocol = functions.import_function(f"evaluation.{name}", target)(32)
         together = 0.0
         for part in sorted(parts, key=lambda part: part.record.run):
             scored = Scored(config, part.path.parent)
             tested = evaluate(scored, source.val, protocol, classes=10, device=torch.device("cpu"))
             together = together + tested.scores
-        expected = Result.from_scores(
-            torch.as_tensor(together) / 3, torch.tensor(source.val.labels)
-        ).as_dict()
+        labels = torch.tensor(source.val.labels)
+        expected = Result.from_scores(torch.as_tensor(together) / 3, labels).as_dict()
         found = whole.protocols[name]
         assert found.model_dump(include=set(expected)) == expected
         assert found.top1_correct != parts[0].record.protocols["center"].top1_correct
     assert whole.protocols["center"].top1_correct
     nested = evaluate_py(f"run={whole.run}", f"runs_dir={tmp_path}/runs", "evaluation=center")
     assert "is an ensemble's record and not a training's" in sentence_of(nested.stderr)
+
+
+def own_weights(folder: Path) -> dict[str, torch.Tensor]:
+    state = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
+    return {n.removeprefix("network."): w for n, w in state.items() if n.startswith("network.")}
 
 
 class Scored(torch.nn.Module):
@@ -117,13 +104,7 @@ class Scored(torch.nn.Module):
         super().__init__()
         self.network = build.build_network(config, build.open_source(config), None)[0]
         self.preprocess = load_preprocess(folder / "statistics.pt")
-        checkpoint = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
-        own = {
-            name.removeprefix("network."): w
-            for name, w in checkpoint.items()
-            if name.startswith("network.")
-        }
-        self.network.load_state_dict(own)
+        self.network.load_state_dict(own_weights(folder))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.network(self.preprocess(images))
@@ -133,44 +114,24 @@ def test_kept_scores_are_of_the_same_test(evaluate_py, finished: Outcome) -> Non
     folder = finished.path.parent
     kept = folder / "scores" / "center.npz"
     assert not kept.exists()
-    assert (
-        evaluate_py(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode
-        == 0
-    )
+    keep = (f"run={folder}", "evaluation=center", "evaluation.keep_scores=true")
+    assert evaluate_py(*keep).returncode == 0
     first = kept.stat().st_mtime_ns
     found = load_scores(kept)
     assert found.scores.shape == (450, 10)
     assert found.data == finished.record.provenance.data
     right = int((found.scores.argmax(1) == found.labels).sum())
     assert right == records.load(finished.path).protocols["center"].top1_correct
-    assert (
-        evaluate_py(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode
-        == 0
-    )
+    assert evaluate_py(*keep).returncode == 0
     assert kept.stat().st_mtime_ns == first  # they were there: nothing was tested
-    assert (
-        evaluate_py(
-            f"run={folder}", "evaluation=center", "evaluation.center.scale_px=40"
-        ).returncode
-        == 0
-    )
+    assert evaluate_py(*keep[:2], "evaluation.center.scale_px=40").returncode == 0
     assert not kept.exists()  # they would be of the other scale
 
 
 def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: Path) -> None:
-    checkpoint = torch.load(finished.path.parent / "last.ckpt", weights_only=True)["state_dict"]
-    own = {
-        name.removeprefix("network."): w
-        for name, w in checkpoint.items()
-        if name.startswith("network.")
-    }
-    torch.save(own, tmp_path / "net.pt")
-    known = (
-        "model.width=0.0625",
-        f"cache_dir={tmp_path}",
-        "threads=1",
-        "evaluation=[center,ten_view]",
-    )
+    torch.save(own_weights(finished.path.parent), tmp_path / "net.pt")
+    known = ("model.width=0.0625", f"cache_dir={tmp_path}", "threads=1")
+    known += ("evaluation=[center,ten_view]",)
     done = evaluate_py(f"run={tmp_path}/net.pt", *known, "data=digits")
     assert done.returncode == 0, done.stderr
     error = finished.record.protocols["center"].top1_error_pct
@@ -178,20 +139,11 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
     assert {p.name for p in tmp_path.iterdir()} == {"net.pt", "statistics"}
     done = evaluate_py(f"run={tmp_path}/net.pt", *known, "activation=relu")
     assert done.returncode == 1
-    assert sentence_of(done.stderr).startswith(
-        "the weights are of another network: head.fc1_act.weight is"
-    )
-    for content in (
-        b"",
-        b"text",
-        (tmp_path / "net.pt").read_bytes()[:-100],
-        pickle.dumps({"a": Path("b")}),
-    ):
+    assert sentence_of(done.stderr).startswith("the weights are of another network: head.fc1_act")
+    cut = (tmp_path / "net.pt").read_bytes()[:-100]
+    for content in (b"", b"text", cut, pickle.dumps({"a": Path("b")})):
         (tmp_path / "bad.pt").write_bytes(content)
-        with pytest.raises(
-            InputError,
-            match=r"bad\.pt cannot be read \(.*\); give what torch\.save",
-        ):
+        with pytest.raises(InputError, match=r"bad\.pt cannot be read.*give what torch\.save"):
             load_weights(tmp_path / "bad.pt")
     with pytest.raises(InputError, match=r"it is the checkpoint of a run, give run=<its folder>"):
         load_weights(finished.path.parent / "last.ckpt")
@@ -205,9 +157,7 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
         (("run=x", "trainer.precision=64-true"), "trainer.precision belongs to the run"),
     ],
 )
-def test_what_cannot_be_tested_is_named(
-    evaluate_py, arguments: tuple[str, ...], named: str
-) -> None:
+def test_what_cannot_be_tested_is_named(evaluate_py, arguments, named) -> None:
     done = evaluate_py(*arguments)
     assert done.returncode == 1
     assert named in sentence_of(done.stderr)

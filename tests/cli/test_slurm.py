@@ -21,7 +21,7 @@ CLUSTER = ROOT / "scripts" / "slurm" / "local_cluster.sh"
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def environment(tmp_path_factory) -> Iterator[dict[str, str]]:
     """Start the cluster, and stop all of it at the end."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         pytest.skip("a SLURM of one's own needs root and Debian's packages")
@@ -71,9 +71,7 @@ def submit(environment: dict[str, str], place: Path) -> str:
     ).strip()
 
 
-def test_a_job_is_queued_again_on_a_signal_and_ends_with_the_same_bits(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_requeued_job_has_equal_bits(environment: dict[str, str], tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for place in (whole, cut):
         place.mkdir()
@@ -85,11 +83,7 @@ def test_a_job_is_queued_again_on_a_signal_and_ends_with_the_same_bits(
     wait_for(lambda: "PD" in call(environment, "squeue", "-h", "-o", "%t"))
     assert "stopped by SIGUSR1 after step " in (cut / "job.txt").read_text()
     assert not list(cut.glob("runs/*/record.json"))
-    time.sleep(
-        10
-        # SLURM itself waits two minutes: the nodes refuse a job whose credential they have just
-        # revoked
-    )
+    time.sleep(10)  # the nodes refuse a job whose credential they have just revoked
     call(environment, "scontrol", "update", f"JobId={job}", "StartTime=now")
     wait_for(lambda: list(cut.glob("runs/*/record.json")))
     assert "continuing from" in (cut / "job.txt").read_text()
@@ -103,9 +97,7 @@ def test_a_job_is_queued_again_on_a_signal_and_ends_with_the_same_bits(
     assert found[0] == found[1]
 
 
-def test_hydras_launcher_makes_a_job_of_every_run(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_hydras_launcher_makes_a_job_of_every_run(environment, tmp_path) -> None:
     places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
     small = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=30"]
     overrides = [*TINY, "trainer.max_epochs=1", "seed=0,1", *small, *places]

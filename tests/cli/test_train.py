@@ -53,39 +53,24 @@ def test_questions_are_answered_without_the_heavy_imports(question: list[str]) -
     assert "prelu" in done.stdout or "maxout" in done.stdout
 
 
-def test_help_lists_groups_options_and_keys(call) -> None:
-    text = call("train.py", "--help", "init=gaussian").stdout
-    assert "activation: by_layer, crelu, dks" in text
-    assert "trainer: cpu, ddp, ddp_cpu, gpu, slurm" in text
-    assert "std: 0.01" in text
-
-
 # what was typed, and what its one line names: the key, and what was probably meant
 REFUSED = [
     (["activaton=prelu"], ["activaton", "activation?"]),
     (["activation=perlu"], ["activation=perlu", "activation=prelu?"]),
-    (["activation=swish"], ["activation=swish", "activation=silu?"]),
     (["init=kaiming"], ["init=kaiming", "init=he?"]),
     (["experiment=table2/prelo"], ["experiment=table2/prelo", "experiment=table2/prelu?"]),
     (["optim.lrr=1"], ["optim.lrr", "optim.lr?"]),
     (["max_epochs=3"], ["max_epochs", "trainer.max_epochs?"]),
-    (["optim.epochs=3"], ["optim.epochs", "trainer.max_epochs?"]),
-    (["compute.devices=2"], ["compute.devices", "trainer.devices?"]),
     (["logger.mode=offline"], ["logger.mode", "logger.<name>.mode"]),
-    (["callbacks=revive_dead", "callbacks.after_epoch=3"], ["callbacks.<name>.after_epoch"]),
     (["--epochs=3"], ["--epochs=3", "trainer.max_epochs=3?"]),
     (["prelu"], ["prelu is not key=value", "activation=prelu?"]),
     (["activation=null"], ["activation=null", "prelu_shared"]),
     (["activation=relu,gelu"], ["activation=relu,gelu", "--multirun"]),
     (["seed=[1"], ["seed=[1", "brackets"]),
-    (["+foo=1"], ["foo", "trainer"]),
     (["optim.lr=abc"], ["optim.lr=abc", "number"]),
     (["trainer.strategy=ddp"], ["trainer.strategy", "leave it out"]),
     (["trainer.gradient_clip_val=1"], ["+trainer.gradient_clip_val"]),
     (["logger.wandb.project=x"], ["logger.wandb.project", "add logger=wandb"]),
-    (["callbacks.early_stopping.patience=3"], ["add callbacks=early_stopping"]),
-    (["callbacks=[nothing]"], ["callbacks=nothing", "early_stopping"]),
-    (["test=False"], ["test", "evaluation="]),
     (["+experiment=table2/prelu"], ["+experiment=table2/prelu", "plus"]),
     (["seed=0", "--multirun", "model=mlp"], ["--multirun", "first or last"]),
     (["model.width=${nowhere}"], ["nowhere"]),
@@ -93,9 +78,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "named"), REFUSED)
-def test_a_bad_command_line_exits_with_status_2(
-    call, arguments: list[str], named: list[str], tmp_path: Path
-) -> None:
+def test_a_bad_command_line_exits_with_status_2(call, arguments, named, tmp_path) -> None:
     done = call("train.py", *places(tmp_path), *arguments)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
@@ -123,9 +106,7 @@ def test_a_refusal_imports_nothing_heavy(argument: str) -> None:
         (["activation._target_=torch.nn.ELU", "+activation.alpha=2"], "torch.nn.ELU", {"alpha": 2}),
     ],
 )
-def test_a_function_needs_no_file(
-    overrides: list[str], target: str, settings: dict[str, object]
-) -> None:
+def test_a_function_needs_no_file(overrides, target, settings) -> None:
     activation = composed(overrides).activation
     assert (activation.target, activation.options) == (target, settings)
 
@@ -144,19 +125,11 @@ def test_a_callback_and_its_settings_need_no_file(plus: str) -> None:
 def test_a_run_writes_nothing_outside_its_folders(tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"
     place.mkdir()
-    done = forkserver.run(
-        [sys.executable, str(ROOT / "train.py"), *TINY, *places(tmp_path)], cwd=place
-    )
+    command = [sys.executable, str(ROOT / "train.py"), *TINY, *places(tmp_path)]
+    done = forkserver.run(command, cwd=place)
     assert done.returncode == 0, done.stderr
     assert list(place.iterdir()) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "elsewhere", "runs"]
-
-
-def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
-    done = train(*TINY, *places(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.splitlines()[-1]).is_file()
-    assert "rerun=true" in train(*TINY, *places(tmp_path)).stdout
 
 
 @pytest.mark.process
@@ -178,9 +151,7 @@ def test_bad_data_gets_a_traceback_only_on_request(tmp_path: Path) -> None:
         (["data=folder", "data.root=/nowhere"], "/nowhere is not a folder"),
     ],
 )
-def test_what_all_processes_refuse_is_said_once(
-    overrides: list[str], sentence: str, tmp_path: Path
-) -> None:
+def test_what_all_processes_refuse_is_said_once(overrides, sentence, tmp_path) -> None:
     command = [sys.executable, "train.py", *TINY, *places(tmp_path), *overrides]
     done = processes.ranks(command, command)
     assert 0 not in [process.returncode for process in done]
@@ -189,44 +160,25 @@ def test_what_all_processes_refuse_is_said_once(
 
 
 @pytest.mark.process
-def test_an_unusable_protocol_is_refused_without_data(call, tmp_path: Path) -> None:
-    asked = ("model=mlp", "evaluation=dense", "data=folder", f"data.root={tmp_path}", "logger=none")
-    done = call("train.py", *places(tmp_path), *asked)
-    assert sentence_of(done.stderr).startswith("evaluation=dense is not usable: ")
-
-
-@pytest.mark.process
 def test_a_sweep_runs_each_of_its_runs_once(tmp_path: Path) -> None:
     small = (*TINY, "trainer.max_epochs=1")
-    sweep = (
-        "--multirun",
-        *small,
-        *places(tmp_path),
-        "activation=relu,prelu,prelu_shared",
-        "seed=0,1,2",
-    )
+    values = ("activation=relu,prelu,prelu_shared", "seed=0,1,2")
+    sweep = ("--multirun", *small, *places(tmp_path), *values)
     first = train(*sweep)
     assert first.returncode == 0, first.stderr
     paths = sorted(tmp_path.glob("runs/*/record.json"))
-    found = {
-        (r["choices"]["activation"], r["science"]["seed"])
-        for r in (json.loads(p.read_text()) for p in paths)
-    }
+    records = [json.loads(path.read_text()) for path in paths]
+    found = {(record["choices"]["activation"], record["science"]["seed"]) for record in records}
     assert found == {(a, s) for a in ("relu", "prelu", "prelu_shared") for s in range(3)}
-    assert all(json.loads(p.read_text())["run"] == p.parent.name for p in paths)
+    assert [record["run"] for record in records] == [path.parent.name for path in paths]
     stamps = [p.stat().st_mtime_ns for p in paths]
     second = start("-c", WHAT_WAS_IMPORTED, *sweep)
     assert second.stdout.count("This run exists already. rerun=true runs it again.") == 9
     assert "'torch'" not in second.stdout  # what is done is answered without it
     assert [p.stat().st_mtime_ns for p in paths] == stamps
     # the last run of the sweep is the same run as one alone
-    alone = train(
-        *small,
-        f"runs_dir={tmp_path}/alone",
-        f"cache_dir={tmp_path}/c",
-        "activation=prelu_shared",
-        "seed=2",
-    )
+    folders = (f"runs_dir={tmp_path}/alone", f"cache_dir={tmp_path}/c")
+    alone = train(*small, *folders, "activation=prelu_shared", "seed=2")
     assert alone.returncode == 0, alone.stderr
     one = json.loads(next(tmp_path.glob("alone/*/record.json")).read_text())
     typed = [typed for typed in small if not typed.startswith("logger")]
@@ -244,10 +196,8 @@ def test_a_failed_run_does_not_stop_the_sweep(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: optim.lr=abc: should be")
     assert "HYDRA" not in done.stderr
-    statuses = sorted(
-        json.loads(p.read_text())["status"] for p in tmp_path.glob("runs/*/record.json")
-    )
-    assert statuses == ["diverged", "finished"]
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/record.json")]
+    assert sorted(record["status"] for record in records) == ["diverged", "finished"]
 
 
 @pytest.mark.process
@@ -257,9 +207,7 @@ def test_a_diverged_run_ends_with_status_1(tmp_path: Path) -> None:
     assert re.search(r"diverged at step \d+, first seen at", done.stdout)
     assert done.stdout.rstrip().endswith("record.json")
     again = train(*TINY, *places(tmp_path), "optim.lr=1e6", "activation=relu")
-    assert (
-        "This run exists already. It diverged; a lower optim.lr makes another run." in again.stdout
-    )
+    assert "This run exists already. It diverged; a lower optim.lr" in again.stdout
 
 
 @pytest.mark.process

@@ -149,6 +149,18 @@ def test_a_damaged_cache_is_made_again(images: Images, tmp_path: Path) -> None:
         assert kept.read_bytes() == whole
 
 
+def test_archive_is_read_as_torchvision_does(images: Images, tmp_path: Path, monkeypatch) -> None:
+    write_archive(images, tmp_path)
+    monkeypatch.setattr(datasets.CIFAR10, "_check_integrity", lambda self: True)
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
+    theirs = datasets.CIFAR10(str(tmp_path), train=False)
+    ours = cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache")).val
+    rows = zip(theirs.data, theirs.targets, strict=True)
+    expected = sorted((pixels.tobytes(), label) for pixels, label in rows)
+    pixels = [ours.image(i).permute(1, 2, 0).numpy().tobytes() for i in range(len(ours.labels))]
+    assert sorted(zip(pixels, ours.labels, strict=True)) == expected
+
+
 def exchange_labels(root: Path) -> None:
     cat, dog = (next((root / "train" / name).iterdir()) for name in ("cat", "dog"))
     (root / "new").write_bytes(cat.read_bytes())

@@ -177,6 +177,16 @@ def test_validation_never_skips_an_image(damaged: Source) -> None:
         list(data.val_dataloader())
 
 
+@pytest.mark.filterwarnings("ignore:.*takes its place")
+def test_split_without_readable_images_is_refused(damaged: Source) -> None:
+    for path in damaged.train.paths:
+        path.write_bytes(b"broken")
+    geometry = Geometry(36, 32, True)
+    data = ImageData(damaged, geometry, global_batch=6, seed=0, workers=0, skip_bad=True)
+    with pytest.raises(InputError, match="no training image can be read"):
+        data.training.__getitems__([(0, 0)])
+
+
 @pytest.mark.parametrize("library", [True, False])
 def test_thin_image_is_refused(library: bool, damaged: Source, monkeypatch) -> None:
     """1 x 65,000 px would have 13 GB at the paper's size."""
@@ -215,11 +225,12 @@ def test_batches_are_whole_and_disjoint(size: int, batch: int, seed: int, epoch:
 
 
 def test_epochs_and_seeds_have_their_own_order() -> None:
-    def order(seed: int, epoch: int) -> list[int]:
-        sampler = ShuffledBatches(100, 10, seed)
+    def order(seed: int, epoch: int, is_fixed: bool = False) -> list[int]:
+        sampler = ShuffledBatches(100, 10, seed, is_fixed=is_fixed)
         sampler.set_epoch(epoch)
         return [i for b in sampler for _, i in b]
 
     orders = [order(0, 0), order(0, 1), order(1, 0)]
     assert len({tuple(o) for o in orders}) == 3
     assert all(sorted(o) == list(range(100)) for o in orders)
+    assert order(0, 1, is_fixed=True) == orders[0]

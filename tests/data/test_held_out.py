@@ -101,7 +101,7 @@ def test_test_folder_is_kept(photos: Path) -> None:
         folder(str(photos))
 
 
-def test_part_of_a_folder_is_read_as_the_whole(photos: Path) -> None:
+def test_part_of_a_folder_is_read_alike(photos: Path) -> None:
     source = three_splits(folder(str(photos)), 3)
     part = source.train
     assert hasattr(part, "encoded")

@@ -178,6 +178,32 @@ def test_damaged_memory_is_made_again(photos, opened, damage) -> None:
     assert opened == []
 
 
+@pytest.mark.filterwarnings("ignore:.*no images of some classes")
+def test_new_class_changes_the_hash(photos: Path) -> None:
+    for part in ("val", "train"):
+        (photos / part / "a").rename(photos / part / "z")
+    look(photos)
+    shutil.copytree(photos / "train" / "b", photos / "train" / "a")
+    assert look(photos).split_digests == folder(str(photos)).split_digests
+
+
+def test_folders_share_no_memory(photos: Path) -> None:
+    first = look(photos).digest
+    other = Path(shutil.copytree(photos, photos.parent / "other"))
+    (other / "train" / "a" / "1.jpg").write_bytes(jpeg(photo(40, 48, 7)))
+    assert look(other).digest != first
+    assert look(photos).digest == first
+
+
+@pytest.mark.filterwarnings("ignore:.*others take the places")
+def test_training_images_alone_are_skipped(photos: Path) -> None:
+    (photos / "train" / "b" / "2.jpg").write_bytes(b"")
+    look(photos, skip_bad=True)
+    (photos / "val" / "b" / "2.jpg").write_bytes(b"")
+    with pytest.raises(InputError, match=r"val/b/2\.jpg cannot be read as an image"):
+        look(photos, skip_bad=True)
+
+
 # ---- a run ----
 
 SMALL = ("data=folder", "model=mini", "data.batch_size=4", "logger=none", "evaluation=center")

@@ -12,6 +12,7 @@ from rectifiers.data.preprocess import (
     load_or_fit,
     load_preprocess,
     save_preprocess,
+    statistics_key,
 )
 from rectifiers.data.sources import ArraySplit, Source, digits
 from rectifiers.data.transforms import Geometry
@@ -54,6 +55,18 @@ def test_a_fitted_map_is_cached_and_loaded_again(tmp_path: Path) -> None:
     load_or_fit(tmp_path, "key", fit_now)
     assert calls == [1, 1]
     assert [p.name for p in tmp_path.iterdir()] == ["key.pt"]
+
+
+def test_incomplete_fit_is_not_cached(tmp_path: Path) -> None:
+    load_or_fit(tmp_path, "key", lambda: fitted(digits()), is_whole=lambda: False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_key_follows_every_input() -> None:
+    inputs = {"train": "ab", "resize_px": 36, "preprocess": {"scale": "unit_rms"}}
+    others = [inputs, inputs | {"train": "cd"}, inputs | {"preprocess": {"scale": 1}}]
+    assert len(set(map(statistics_key, others))) == 3
+    assert statistics_key(dict(reversed(inputs.items()))) == statistics_key(inputs)
 
 
 def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.sources import ArraySplit, digits
 from rectifiers.data.transforms import resize_shorter
 from rectifiers.evaluation.evaluate import (
+    Result,
     Scores,
     evaluate,
     load_scores,
@@ -146,11 +147,15 @@ def test_calibration_by_hand() -> None:
     split = ArraySplit(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), [0, 1])
     tested = evaluate(Given(), split, center(8, scale_px=8), classes=2, device=CPU).as_dict()
     assert tested["ece"] == pytest.approx(0.25, abs=1e-6)
-    assert tested["nll"] == pytest.approx(
-        -(torch.tensor([0.75, 0.25]).log().mean().item()), abs=1e-6
-    )
+    expected = -(torch.tensor([0.75, 0.25]).log().mean().item())
+    assert tested["nll"] == pytest.approx(expected, abs=1e-6)
     assert tested["brier"] == pytest.approx((2 * 0.25**2 + 2 * 0.75**2) / 2, abs=1e-6)
     assert tested["correct_mask"] == "8"  # right, wrong
+
+
+def test_nan_scores_have_no_calibration() -> None:
+    tested = Result.from_scores(torch.full((2, 2), torch.nan), torch.tensor([0, 1])).as_dict()
+    assert [tested[name] for name in ("nll", "brier", "ece", "top1_correct")] == [None] * 3 + [0]
 
 
 def test_evaluation_switches_dropout_and_gradients_off() -> None:

@@ -14,8 +14,9 @@ def count(scores: list[list[float]], labels: list[int]) -> Errors:
     return counter.errors()
 
 
-def test_top1_and_top5_by_hand() -> None:
-    ranks = torch.tensor([9.0, 8, 7, 6, 5, 4, 3, 2, 1, 0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_top1_and_top5_by_hand(dtype: torch.dtype) -> None:
+    ranks = torch.arange(9, -1, -1, dtype=dtype)
     counter = ErrorCounter(10)
     counter.update(ranks.repeat(10, 1), torch.arange(10))  # label i is ranked i-th
     assert counter.errors() == Errors(num_images=10, top1_correct=1, top5_correct=5)
@@ -61,6 +62,11 @@ def test_five_classes_have_no_top5_error() -> None:
     assert errors.as_dict()["top5_error_pct"] is None
 
 
+def test_sixth_label_is_a_top5_error() -> None:
+    scores = torch.linspace(0.3, 0.01, 8).expand(2, 8)
+    assert Result.from_scores(scores, torch.tensor([4, 5])).errors == Errors(2, 0, 1)
+
+
 def test_the_calibration_error_has_fifteen_bins() -> None:
     """Confidences of 0.61 and 0.69 would share a bin of ten; two of fifteen meet at 2/3. The second
     answer is wrong."""
@@ -81,6 +87,7 @@ def test_batches_add_up_to_the_whole() -> None:
         for part in range(0, 50, 20):
             conv(maps[part : part + 20])
             flat(vectors[part : part + 20])
+    conv(maps + 100)  # is not listened to
     found = meter.by_layer()
     for name, responses in (("conv1", conv(maps)), ("fc1", flat(vectors))):
         torch.testing.assert_close(

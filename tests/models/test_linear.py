@@ -1,12 +1,15 @@
 """Fully connected layers by oneDNN are torch's: its numbers to rounding, and its own products where
 ours do not fit."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, vmap
 
 from rectifiers.models import linear
 from rectifiers.models.linear import (
@@ -95,6 +98,33 @@ def test_derivatives_are_finite_differences(has_bias: bool, monkeypatch) -> None
 
 
 @on_onednn
+def test_gradients_are_differentiable() -> None:
+    x, layer, _ = given(*SIZES[0])
+
+    def penalty(module: nn.Module, x: Tensor) -> list[Tensor]:
+        y = module(x)
+        assert is_ours(y) == (x.dtype == torch.float32)
+        (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        return list(torch.autograd.grad(dx.square().sum(), [x, *module.parameters()]))
+
+    exact = penalty(copy.deepcopy(layer).double(), x.detach().double().requires_grad_())
+    for found, expected in zip(penalty(layer, x), exact, strict=True):
+        # four products, each of about 1e-6
+        assert float((found - expected).norm() / expected.norm()) < 1e-5
+
+
+@on_onednn
+def test_what_needs_no_gradient_gets_none() -> None:
+    x, layer, dy = given(*SIZES[0])
+    layer(x.detach()).backward(dy)  # the first layer of a network
+    assert x.grad is None
+    layer.bias = None
+    layer.weight.requires_grad_(False)
+    (dx,) = torch.autograd.grad(layer(x), x, dy)
+    assert_rounded(dx, dy, layer.weight.T)
+
+
+@on_onednn
 def test_equal_numbers_give_equal_bits() -> None:
     x, layer, dy = given(*SIZES[1])
 
@@ -136,6 +166,24 @@ def test_batched_gradients_are_torchs() -> None:
         alone = torch.autograd.grad(layer(x), [x, *layer.parameters()], dy)
         for one, other in zip(found, alone, strict=True):
             torch.testing.assert_close(one[i], other, rtol=1e-4, atol=1e-3)
+
+
+@on_onednn
+def test_transforms_are_torchs() -> None:
+    x, layer, _ = given(*SIZES[0])
+    weights = dict(layer.named_parameters())
+
+    def score(chosen: dict[str, Tensor], one: Tensor) -> Tensor:
+        return functional_call(layer, chosen, (one.expand(MIN_VECTORS, -1),)).mean(0).sum()
+
+    each = vmap(grad(score), in_dims=(None, 0))(weights, x.detach()[:3])["weight"]
+    torch.testing.assert_close(each, x.detach()[:3, None].expand_as(each), rtol=1e-5, atol=1e-6)
+    with forward_ad.dual_level():
+        out = layer(forward_ad.make_dual(x.detach(), torch.ones_like(x)))
+        tangent = forward_ad.unpack_dual(out).tangent
+    assert_rounded(tangent, torch.ones_like(x), layer.weight)
+    exported = torch.export.export(layer, (x.detach(),))
+    assert torch.ops.aten.linear.default in {node.target for node in exported.graph.nodes}
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,15 @@ def test_every_prelu_has_its_own_slopes() -> None:
     sites = [m for m in network.modules() if isinstance(m, nn.PReLU)]
     assert len({id(m.weight) for m in sites}) == 13
     assert list(network.slopes()) == [site.name for site in network.sites()[:-1]]
+    assert sum(s.numel() for s in network.slopes().values()) == 13
+    with torch.device("meta"):
+        wise = build(A.prelu, width=1.0, input_px=224).slopes()
+    assert sum(s.numel() for s in wise.values()) == 64 + 4 * 128 + 6 * 256 + 2 * 4096
+
+
+def test_batch_norm_normalises_every_maxout_piece() -> None:
+    network = build(A.maxout, norm="batch")
+    assert network.trunk.get_submodule("conv2_1_norm").num_features == 2 * 8
 
 
 def test_the_order_is_weights_norm_activation_dropout() -> None:

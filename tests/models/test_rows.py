@@ -3,6 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import compose_config
+from rectifiers import activations as A
+from rectifiers.models.network import Network
 from rectifiers.models.rows import depth, expand, smallest_input_px, trace
 from rectifiers.runtime.errors import InputError
 
@@ -77,6 +79,12 @@ def test_small14_32_keeps_layers_and_ratios() -> None:
     ]
 
 
+def test_width_scales_units_but_not_classes() -> None:
+    rows = {row.name: row.size for row in small14(width=0.25, classes=10)}
+    assert [rows[name] for name in ("conv1", "conv3_6", "fc1", "fc3")] == [16, 64, 1024, 10]
+    assert {row.size for row in small14(width=1e-6, classes=10) if row.weighted} == {1, 10}
+
+
 def test_the_smallest_input_is_named_and_works() -> None:
     rows = small14()
     assert smallest_input_px(rows) == 17
@@ -101,6 +109,8 @@ BAD_ROWS = [
     ({"name": "x", "conv": 3, "kernel": 3, "stirde": 2}, "x.stirde .* model.rows.x.stride"),
     ({"name": "out", "linear": 3}, "out names two modules"),
     ({"name": "x", "conv": 3}, "x.kernel: field required"),
+    ({"name": "x", "conv": 3, "kernel": 3, "stride": 0}, "x.stride=0"),
+    ({"name": "x", "conv": 3, "kernel": 3, "repeat": 0}, "x.repeat=0"),
     ({"name": "x", "conv": -3, "kernel": 3}, "x.conv=-3: "),
     ({"name": "x", "max_pool": 2, "padding": 2}, "x.padding=2"),
     ({"name": "x", "pyramid": []}, "x.pyramid"),
@@ -116,6 +126,12 @@ BAD_ROWS = [
 def test_a_row_that_makes_no_layer_is_named(row: dict, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         expand([row, {"name": "out", "linear": "classes"}], width=1, classes=10)
+
+
+def test_names_of_torchs_modules_are_refused() -> None:
+    rows = [{"name": "forward", "linear": 3}, {"name": "out", "linear": "classes"}]
+    with pytest.raises(InputError, match="forward is a name of torch's modules; give the row an"):
+        Network(expand(rows, width=1, classes=10), A.relu, channels=1, input_px=4)
 
 
 def test_map_after_a_pyramid_is_refused() -> None:

@@ -104,9 +104,8 @@ def test_the_initialiser_reads_the_transformed_units(transformation: str) -> Non
     second["unit_variance"] = math.sqrt(1 - 2 / math.pi)  # gamma^2 = (second / 4)^(-1/2)
     shares = 3  # of the three sums
     # as drawn
-    assert out.std_asked == pytest.approx(
-        1 / math.sqrt(400 * shares * second[transformation]), rel=0.05
-    )
+    expected = 1 / math.sqrt(400 * shares * second[transformation])
+    assert out.std_asked == pytest.approx(expected, rel=0.05)
 
 
 def test_transformations_bring_the_shortcuts_information_nearer_to_independent() -> None:
@@ -116,6 +115,10 @@ def test_transformations_bring_the_shortcuts_information_nearer_to_independent()
     found = {kind: measure(network(kind), x, labels)[0] for kind in ("none", "zero_mean_slope")}
     assert found["zero_mean_slope"][SHORTCUT] < 0.8 * found["none"][SHORTCUT]
     assert SHORTCUT in found["none"]
+
+
+def test_slopes_are_found_within_the_units() -> None:
+    assert list(network("unit_variance", A.prelu).slopes()) == ["block1.act.activation"]
 
 
 def test_of_a_linear_activation_nothing_would_remain() -> None:

@@ -80,14 +80,11 @@ def test_prelu_equals_torchs(shape: str, slopes: str, dtype: torch.dtype, shared
     expected_y, expected_dx, _ = both(layer(nn.PReLU, a).to(dtype), x, dy)
     assert torch.equal(y, expected_y)
     assert torch.equal(dx, expected_dx)
-    assert dx.is_contiguous(
-        memory_format=torch.channels_last
-        if shape.startswith("channels last")
-        else torch.contiguous_format
-    )
-    exact = both(
-        layer(nn.PReLU, a.to(dtype)).double(), x.detach().double().requires_grad_(), dy.double()
-    )[2]
+    is_last = shape.startswith("channels last")
+    layout = torch.channels_last if is_last else torch.contiguous_format
+    assert dx.is_contiguous(memory_format=layout)
+    double = layer(nn.PReLU, a.to(dtype)).double(), x.detach().double().requires_grad_()
+    exact = both(*double, dy.double())[2]
     over = [dim for dim in range(x.dim()) if dim != 1 or shared]
     mass = (dy.double() * x.detach().double()).abs().sum(over)  # what rounding is relative to
     # x made again from y has the rounding of y
@@ -98,11 +95,8 @@ def test_prelu_equals_torchs(shape: str, slopes: str, dtype: torch.dtype, shared
 def any_float32(count: int, generator: torch.Generator) -> Tensor:
     """Bit patterns drawn with equal probability: denormal and huge numbers, infinities and NaN
     among them."""
-    return (
-        torch.randint(-(2**31), 2**31, (count,), generator=generator)
-        .to(torch.int32)
-        .view(torch.float32)
-    )
+    bits = torch.randint(-(2**31), 2**31, (count,), generator=generator)
+    return bits.to(torch.int32).view(torch.float32)
 
 
 @needs_library
@@ -130,9 +124,8 @@ def test_slopes_that_bfloat16_rounds_leave_no_bias() -> None:
     x, _ = (torch.randn(8, 4, 90, 90, generator=torch.Generator().manual_seed(n)) for n in (0, 1))
     x = x.bfloat16().requires_grad_()
     _, _, da = both(layer(PReLU, a), x, torch.ones_like(x))
-    torch.testing.assert_close(
-        da, x.detach().float().clamp(max=0).sum((0, 2, 3)), rtol=2e-4, atol=0
-    )
+    expected = x.detach().float().clamp(max=0).sum((0, 2, 3))
+    torch.testing.assert_close(da, expected, rtol=2e-4, atol=0)
 
 
 @needs_library
@@ -154,10 +147,7 @@ def test_no_number_of_threads_changes_a_bit() -> None:
 
 @needs_library
 def test_a_forked_process_has_threads_of_its_own() -> None:
-    v, before = (
-        torch.randn(4, 4, 256, 256, generator=torch.Generator().manual_seed(0)),
-        torch.get_num_threads(),
-    )
+    v, before = torch.ones(4, 4, 256, 256), torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         cpu.backward(v, v, torch.ones(4))
@@ -192,14 +182,26 @@ def test_infinities_and_nans_propagate_as_in_torch(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("slopes", SLOPES)
 @pytest.mark.parametrize("count", [1, 3])
 def test_derivatives_are_finite_differences(slopes: str, count: int) -> None:
-    x = torch.randn(
-        2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-    ).requires_grad_()
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 3, 2, 2, dtype=torch.float64, generator=draw).requires_grad_()
     if slopes == "tiny":
         x = (x.detach() * 4).requires_grad_()
     a = SLOPES[slopes](count).double().requires_grad_()
     assert torch.autograd.gradcheck(_PReLU.apply, (x, a))
     assert torch.autograd.gradgradcheck(_PReLU.apply, (x, a))
+
+
+@needs_library
+def test_gradients_are_differentiable() -> None:
+    x, _ = given("maps", torch.float32)
+
+    def penalty(module: nn.Module) -> list[Tensor]:
+        (dx,) = torch.autograd.grad(module(x).square().sum(), x, create_graph=True)
+        return list(torch.autograd.grad(dx.square().sum(), [x, *module.parameters()]))
+
+    ours, theirs = (penalty(layer(kind, SLOPES["positive"](5))) for kind in (PReLU, nn.PReLU))
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
@@ -214,14 +216,8 @@ def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
 @needs_library
 def test_output_alone_is_kept_where_possible() -> None:
     x, _ = given("maps", torch.float32)
-    for slopes, expected in (
-        ("positive", False),
-        ("one is 0", True),
-        ("negative", True),
-        ("tiny", True),
-        ("above 1", True),
-    ):
-        module = layer(PReLU, SLOPES[slopes](5))
+    for slopes in SLOPES:
+        module, expected = layer(PReLU, SLOPES[slopes](5)), slopes != "positive"
         (own,) = kept(module, x)
         assert torch.equal(own, x if expected else module(x).detach())
         assert (own.data_ptr() == x.data_ptr()) == expected
@@ -237,6 +233,15 @@ def test_torch_computes_where_the_kernel_does_not(change, monkeypatch) -> None:
         assert type(module(x).grad_fn).__name__ == "PreluKernelBackward0"
     finally:
         kernels.cache_clear()
+
+
+@needs_library
+@pytest.mark.parametrize("given_as", [torch.float32, torch.bfloat16])
+def test_gradients_under_autocast_are_torchs(given_as: torch.dtype) -> None:
+    x, dy = torch.randn(2, 4, 3).to(given_as).requires_grad_(), torch.ones(2, 4, 3).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, dx, da = both(layer(PReLU, torch.tensor([0.25, 0.5, 0.75, 1.0])), x, dy)
+    assert (y.dtype, dx.dtype, da.dtype) == (torch.bfloat16, given_as, torch.float32)
 
 
 ON_A_GPU = """
@@ -265,14 +270,9 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
 @pytest.mark.process
 def test_gpu_kernels_are_right_in_tritons_interpreter() -> None:
     pytest.importorskip("triton", reason="torch for the CPU comes without Triton")
-    done = subprocess.run(
-        [sys.executable, "-c", ON_A_GPU],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        timeout=300,
-    )
+    options = {"cwd": ROOT, "env": {**os.environ, "TRITON_INTERPRET": "1"}, "timeout": 300}
+    command = [sys.executable, "-c", ON_A_GPU]
+    done = subprocess.run(command, capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -10,7 +10,7 @@ from rectifiers.results.documents import filled, shows, stale_files, write_or_ch
 from rectifiers.runtime.errors import InputError
 
 
-def test_files_that_are_changed_missing_or_unexpected_are_stale(tmp_path: Path) -> None:
+def test_changed_missing_and_unexpected_files_are_stale(tmp_path: Path) -> None:
     expected, other = {tmp_path / "a.csv": "1\n", tmp_path / "b.csv": "2\n"}, tmp_path / "other.csv"
     for path, text in {**expected, other: ""}.items():
         path.write_text(text)
@@ -21,7 +21,7 @@ def test_files_that_are_changed_missing_or_unexpected_are_stale(tmp_path: Path) 
     assert stale_files(expected) == list(expected)
 
 
-def test_a_check_names_every_file_and_the_command_and_writes_none(tmp_path: Path) -> None:
+def test_check_names_files_and_writes_none(tmp_path: Path) -> None:
     texts = {tmp_path / "a.md": "1", tmp_path / "b.md": "2"}
     with pytest.raises(InputError, match=r"\S+a\.md, \S+b\.md; run make it"):
         write_or_check(texts, True, "make it")

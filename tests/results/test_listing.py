@@ -14,9 +14,7 @@ RECORDS = ROOT / "results" / "records"
 FOUND = gather(RECORDS)
 
 
-def test_local_runs_come_before_committed_records(
-    tmp_path: Path,
-) -> None:
+def test_local_runs_come_before_committed_records(tmp_path: Path) -> None:
     folder = tmp_path / "e6eb31a64f10"
     record = records.load(RECORDS / "e6eb31a64f10.json")
     records.write(folder / "record.json", record)
@@ -27,10 +25,7 @@ def test_local_runs_come_before_committed_records(
     found = gather(RECORDS, tmp_path)
     assert len(found) == len(FOUND) + 1
     both = [each for each in found if each.record.run == "e6eb31a64f10"]
-    assert [(each.origin, each.path.parent) for each in both] == [
-        ("own", folder),
-        ("committed", RECORDS),
-    ]
+    assert [each.path.parent for each in both] == [folder, RECORDS]
     assert find(found, "e6eb").path.parent == folder
     assert find(found, str(RECORDS / "e6eb31a64f10.json")).origin == "committed"
 
@@ -53,13 +48,11 @@ def test_filters_narrow(filters: list[str], count: int) -> None:
     ("text", "sentence"),
     [
         ("activatoin=relu", "activatoin is not a key of these runs; did you mean activation"),
-        ("lr=0.1", "lr is not a key of these runs; did you mean optim.lr?"),
         ("activation=gelu", "no run has activation=gelu; there are: prelu, prelu_shared, relu"),
-        ("seed=zero", "no run has seed=zero; there are: 0, 1, 2, 3, 4"),
         ("relu", "relu is not a filter; give key=value, as in activation=prelu"),
     ],
 )
-def test_a_filter_that_cannot_be_used_says_what_can(text: str, sentence: str) -> None:
+def test_unusable_filter_names_usable_ones(text: str, sentence: str) -> None:
     with pytest.raises(InputError) as error:
         select(FOUND, [text])
     assert str(error.value).startswith(sentence)

@@ -31,13 +31,9 @@ WRONG = (None, "</script>[red]", 0, [], {})
 
 def places(node: Any, at: tuple = ()) -> Iterator[tuple]:
     """Every place of a record; of a list, its first item's."""
-    items = (
-        node.items()
-        if isinstance(node, dict)
-        else list(enumerate(node))[:1]
-        if isinstance(node, list)
-        else ()
-    )
+    items: Any = node.items() if isinstance(node, dict) else ()
+    if isinstance(node, list):
+        items = list(enumerate(node))[:1]
     for key, item in items:
         yield (*at, key)
         yield from places(item, (*at, key))
@@ -58,7 +54,7 @@ def show_everywhere(base: Record, record: Record) -> None:
 
 
 @pytest.mark.process
-def test_whatever_is_wrong_in_a_record_it_is_refused_or_shown() -> None:
+def test_malformed_records_are_refused_or_shown() -> None:
     path = ROOT / "results" / "records" / "e6eb31a64f10.json"  # Table 2's PReLU on digits
     base = altered(records.load(path), {"science.optim.epochs": 2})
     whole = base.model_dump(mode="json")

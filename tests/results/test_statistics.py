@@ -1,12 +1,7 @@
 import pytest
 from scipy import stats
 
-from rectifiers.results.statistics import (
-    Mean,
-    error_interval_pct,
-    mcnemar,
-    mean_of,
-)
+from rectifiers.results.statistics import Mean, error_interval_pct, mcnemar, mean_of
 
 
 @pytest.mark.parametrize(
@@ -14,9 +9,8 @@ from rectifiers.results.statistics import (
 )
 def test_the_interval_is_wilsons(errors: int, seen: int) -> None:
     expected = stats.binomtest(errors, seen).proportion_ci(0.95, method="wilson")
-    assert error_interval_pct(errors, seen) == pytest.approx(
-        (100 * expected.low, 100 * expected.high), abs=1e-9
-    )
+    expected = (100 * expected.low, 100 * expected.high)
+    assert error_interval_pct(errors, seen) == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_interval_of_a_mean_is_students() -> None:
@@ -28,7 +22,7 @@ def test_the_interval_of_a_mean_is_students() -> None:
     assert mean_of([3.0]) == Mean(1, 3.0, None, None)
 
 
-def test_mcnemar_is_the_exact_binomial_test_of_the_disagreements() -> None:
+def test_mcnemar_is_an_exact_binomial_test() -> None:
     hits = [True] * 50 + [True] * 9 + [False] * 2
     others = [True] * 50 + [False] * 9 + [True] * 2
     first, second, p = mcnemar(hits, others)

@@ -35,12 +35,6 @@ def test_every_option_composes_and_passes_the_checks(group: str, option: str) ->
     compose_config(f"{group}={option}")
 
 
-@pytest.mark.parametrize("option", GROUPS["data"])
-def test_every_source_takes_its_settings(option: str) -> None:
-    source = functions.import_function("data", compose_config(f"data={option}").data)
-    assert source.func.__name__ == option.rstrip("8")  # digits8 are digits at another size
-
-
 @pytest.mark.parametrize("option", GROUPS["preprocess"])
 def test_every_preprocess_fits_real_images(option: str) -> None:
     config = compose_config(f"preprocess={option}", "data.resize_px=12", "data.crop_px=12")
@@ -78,11 +72,10 @@ def pairs() -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(("model", "init", "activation"), pairs())
 def test_every_pair_goes_together(source: Source, model: str, init: str, activation: str) -> None:
     # each group's own file; a composition takes 0.1 s
-    init_config, activation_config = (
-        compose_config(f"init={init}", "init.fc_std=null").init,
-        compose_config(f"activation={activation}"),
-    )
-    chosen = {"init": init_config.as_dict(), "activation": activation_config.activation.as_dict()}
+    chosen = {
+        "init": compose_config(f"init={init}", "init.fc_std=null").init.as_dict(),
+        "activation": compose_config(f"activation={activation}").activation.as_dict(),
+    }
     config = compose_config(f"model={model}", *SMALL).replaced(chosen)
     if config.model.target and activation == "maxout":
         with pytest.raises(InputError, match=r"Maxout reads 2 and gives 1 channels per unit,"):
@@ -93,9 +86,8 @@ def test_every_pair_goes_together(source: Source, model: str, init: str, activat
             build.build_network(config, source, None)
         return
     network, report = build.build_network(config, source, None, lambda: torch.randn(4, 1, 32, 32))
-    assert len(report) == sum(
-        isinstance(m, torch.nn.Conv2d | torch.nn.Linear) for m in network.modules()
-    )
+    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert len(report) == len(layers)
     scores = network.eval()(torch.randn(2, 1, 32, 32))
     assert scores.shape == (2, 10)
     assert torch.isfinite(scores).all()
@@ -112,19 +104,14 @@ def test_every_activation_builds(source: Source, activation: str) -> None:
 BAD = [
     ("seed=-1", "seed=-1", "equal to 0"),
     ("optim.lr=nan", "optim.lr=NaN", "finite number"),
-    ("optim.lr=1e31", "optim.lr=1e+31", "equal to 1e30"),
-    ("tags=trial", "tags=trial", "a list such as [a,b]"),
     ("trainer.precision=16", "trainer.precision=16", "32-true"),
-    ("trainer.devices=0", "trainer.devices=0", "equal to 1"),
     ("+trainer.strategy=ddp", "trainer.strategy", "trainer.devices"),
     ("fast=true trainer.precision=64-true", "trainer.precision=64-true", "leave one of them out"),
-    ("model.norm=fixup", "model.norm=fixup", "model=resnet20"),
     ("preprocess.scale=big", "preprocess.scale=big", "unit_rms"),
     ("data.crop_px=37", "data.crop_px=37", "raise data.resize_px"),
     ("data.scale_jitter_px=[20,40]", "data.scale_jitter_px=[20, 40]", "[32,64]"),
     ("scheduler=multistep scheduler.milestones=[3,2]", "scheduler.milestones=[3, 2]", "ascending"),
     ("scheduler=multistep scheduler.milestones=[30,90]", "=[30, 90]", "raise trainer.max_epochs"),
-    ("init.fc_std=[a,b,c]", "init.fc_std.0=a", "valid number"),
     ("evaluation=[]", "evaluation", "evaluation=<option>"),
 ]
 
@@ -144,15 +131,11 @@ def import_function(group: str, settings: dict[str, object]) -> object:
 # an option of a group, and a value of one of its settings that its function refuses
 SETTINGS = [
     ("activation=prelu", "initial_slope", "abc"),
-    ("activation=maxout", "pieces", 2.5),
     ("activation=dks", "function", "relu"),
     ("activation=tat_leaky_relu", "similarity", 1),
-    ("init=sparse", "std", 1e31),
     ("init=constant", "value", float("nan")),
     ("preprocess=zca", "epsilon", -1),
-    ("data=folder", "root", 7),
     ("data=digits", "val_fraction", 1),
-    ("data=imagenet", "store", "zip"),
 ]
 
 
@@ -169,41 +152,16 @@ def test_a_bad_setting_names_its_key(option: str, key: str, value: object) -> No
 
 
 @pytest.mark.parametrize(
-    ("target", "remedy"),
-    [
-        ("nowhere.at.all", "No module named 'nowhere'"),
-        ("rectifiers.activations.nothing", "give the dotted name of a function"),
-        ("rectifiers..x", "give the dotted name of a function"),
-        ("rectifiers.__name__", "give the dotted name of a function"),
-        ("torch.nn.LeakyRelu", r"did you mean torch\.nn\.LeakyReLU\?$"),
-    ],
-)
-def test_a_target_that_is_no_function_is_named(target: str, remedy: str) -> None:
-    with pytest.raises(InputError, match=f"_target_=.*{remedy}"):
-        import_function("activation", {"_target_": target})
-
-
-def test_an_unknown_setting_names_those_that_exist() -> None:
-    with pytest.raises(InputError, match=r"activation\.slope is not known; .*initial_slope"):
-        import_function("activation", {"_target_": "rectifiers.activations.prelu", "slope": 1})
-
-
-@pytest.mark.parametrize(
     ("target", "made"),
     [
         ("torch.nn.LeakyReLU", "LeakyReLU(negative_slope=0.01)"),
         ("torch.nn.PReLU", "PReLU(num_parameters=32)"),
         ("torch.nn.BatchNorm1d", "BatchNorm1d(32, eps=1e-05"),
-        ("runs.test_configs.of_units", "LeakyReLU(negative_slope=32)"),
     ],
 )
 def test_activations_get_channels_where_they_ask(target: str, made: str) -> None:
     factory = import_function("activation", {"_target_": target})
     assert describe(factory(32)).startswith(made)
-
-
-def of_units(channels: int) -> nn.Module:
-    return nn.LeakyReLU(channels)
 
 
 class Step(nn.Module):
@@ -300,8 +258,7 @@ def no_rule(weight, layer, generator):
     ],
 )
 def test_a_target_of_the_wrong_kind_is_named(group: str, target: str, remedy: str) -> None:
-    config = compose_config("activation=relu", "model=mlp", *SMALL).replaced(
-        {f"{group}._target_": target}
-    )
+    config = compose_config("activation=relu", "model=mlp", *SMALL)
+    config = config.replaced({f"{group}._target_": target})
     with pytest.raises(InputError, match=rf"{group}\._target_=.*{remedy}"):
         build.build_network(config, digits(), None)

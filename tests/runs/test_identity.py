@@ -56,6 +56,21 @@ def test_what_cannot_does_not(override: str) -> None:
     assert name(override) == name()
 
 
+@pytest.mark.parametrize(
+    ("plain", "overrides"),
+    [
+        ("data=imagenet", "data.store=tiled data.shard_bytes=7 data.allow_unpinned=true"),
+        ("data=imagenette data.size=160px", "data.size=full"),
+        ("init=lecun", "init=xavier_forward"),
+    ],
+)
+def test_equal_science_is_one_run(plain: str, overrides: str) -> None:
+    """The hash of prepared data is that of the original files."""
+    content = ["data.content=abc"] if "data=" in plain else []
+    for override in overrides.split():
+        assert name(*plain.split(), *content, override) == name(*plain.split(), *content)
+
+
 def test_fast_runs_are_one_run_on_any_hardware() -> None:
     fast = name("trainer=gpu", "fast=true")
     assert fast == name("trainer=ddp", "fast=true", "trainer.precision=bf16-mixed", "compile=false")

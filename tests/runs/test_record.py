@@ -37,14 +37,9 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_an_ensemble_comes_back_as_written(tmp_path: Path) -> None:
-    combined = ensemble(
-        *(
-            training(
-                **WHOLE | {"science": SCIENCE | {"seed": s}, "run": run_id(SCIENCE | {"seed": s})}
-            )
-            for s in (0, 1)
-        )
-    )
+    sciences = [SCIENCE | {"seed": seed} for seed in (0, 1)]
+    parts = [training(**WHOLE | {"science": own, "run": run_id(own)}) for own in sciences]
+    combined = ensemble(*parts)
     records.write(tmp_path / "record.json", combined)
     assert records.load(tmp_path / "record.json") == combined
     with pytest.raises(InputError, match=r"record\.json is an ensemble's record.*give one of its"):
@@ -55,9 +50,7 @@ def put(content: Any, key: str, value: Any) -> str:
     """The JSON text with `value`, itself a text, at a dotted key."""
     marked = json.loads(json.dumps(content))
     node = marked
-    *parents, leaf = [
-        int(part) if part.isdigit() and part != "36" else part for part in key.split(".")
-    ]
+    *parents, leaf = (int(part) if part in "01" else part for part in key.split("."))
     for part in parents:
         node = node[part]
     node[leaf] = "placeholder"
@@ -146,10 +139,9 @@ def test_what_cannot_be_read_is_not_written(tmp_path: Path, value: float) -> Non
     history = [epoch(1) | {"lr": value}]
     wrong: dict[str, Any] = {"wall_s": value, "compute": {"x": value}, "history": history}
     for key in ("wall_s", "history", *(["compute"] if value != 1e200 else [])):
+        changed = record.model_copy(update={key: wrong[key], "epochs": 3})
         with pytest.raises(ValueError, match=key if value == 1e200 else "expected value"):
-            records.write(
-                tmp_path / "record.json", record.model_copy(update={key: wrong[key], "epochs": 3})
-            )
+            records.write(tmp_path / "record.json", changed)
     assert not list(tmp_path.iterdir())
 
 
@@ -170,3 +162,8 @@ def test_a_finished_run_has_every_epoch_it_planned() -> None:
 )
 def test_a_non_finite_number_is_kept_as_none(number: float | None, kept: float | None) -> None:
     assert records.finite(number) == kept
+
+
+def test_command_is_what_was_typed() -> None:
+    record = training(overrides=["activation=prelu", "data.split_seed=${seed}"])
+    assert record.command == "python train.py activation=prelu 'data.split_seed=${seed}'"

@@ -42,7 +42,7 @@ def test_unusable_place(call, command: tuple[str, ...], expected: str, tmp_path:
     assert sentence(done.stderr).startswith(expected.format(place=tmp_path))
 
 
-def test_errors_of_files_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_files_are_one_line(capsys) -> None:
     for error, expected in (
         (
             OSError(errno.ENOSPC, "No space left on device"),

@@ -29,7 +29,7 @@ STAGES = {
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def straight(tmp_path_factory) -> Any:
     from conftest import TINY, compose_config
 
     place = tmp_path_factory.mktemp("straight")

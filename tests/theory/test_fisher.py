@@ -40,9 +40,8 @@ def two_layers(
 
 
 def inputs(count: int, side: int = 2, seed: int = 0) -> torch.Tensor:
-    return torch.randn(
-        count, 1, side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
-    )
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(count, 1, side, side, dtype=torch.float64, generator=draw)
 
 
 def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -85,9 +84,8 @@ def test_half_the_form_is_the_kl_divergence() -> None:
     relative error."""
     network, x = two_layers(A.tanh), inputs(5)
     vector = flat(weights_of(network))
-    direction = torch.randn(
-        len(vector), dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-    )
+    draw = torch.Generator().manual_seed(1)
+    direction = torch.randn(len(vector), dtype=torch.float64, generator=draw)
     form = float(direction @ fisher_matrix(network, x) @ direction) / 2
     before = log_p(network, x, vector)
     errors = []
@@ -115,11 +113,9 @@ def test_unit_pairs_have_their_closed_form(slope: float) -> None:
     """Independent Gaussian responses, equal probabilities: (1 - a)^2 / (pi (1 + a^2)); E[f] is (1 -
     a) s / sqrt(2 pi).
 
-    4,000 inputs, 4 units; the estimate's error is at most that of a correlation of independent
-    numbers, 1/sqrt(N) for a
-    pair: the bound is its quantile of FALSE_ALARM, for pairs that all err alike. Where the closed
-    form is 0 the mean of absolute values is not, but within the bound.
-    """
+    4,000 inputs; the error is at most that of a correlation of independent numbers, 1/sqrt(N) for
+    a pair, and the bound its quantile of FALSE_ALARM. Where the closed form is 0 the mean of
+    absolute values is not, but within the bound."""
     network = two_layers(lambda c: torch.nn.LeakyReLU(slope))
     with torch.no_grad():
         network.head.fc.weight.copy_(torch.eye(4))
@@ -141,9 +137,8 @@ def test_gradient_and_fisher_matrix_order_the_weights_alike() -> None:
 
 def test_natural_angle_of_isotropic_matrix_is_zero() -> None:
     one = torch.tensor([1.0, 1.0], dtype=torch.float64)
-    assert angle(3 * torch.eye(2, dtype=torch.float64), one, damping=1e-3) == pytest.approx(
-        0, abs=1e-5
-    )
+    equal = 3 * torch.eye(2, dtype=torch.float64)
+    assert angle(equal, one, damping=1e-3) == pytest.approx(0, abs=1e-5)
     # the natural direction is (1, 1/4)
     narrow = torch.diag(torch.tensor([1.0, 4.0], dtype=torch.float64))
     assert angle(narrow, one, damping=1e-12) == pytest.approx(45 - math.degrees(math.atan(1 / 4)))
@@ -196,13 +191,8 @@ def test_weights_with_information_below_rounding_are_dead(scale: float) -> None:
 
 def test_summary_of_a_matrix_by_hand() -> None:
     found, values = summarize(torch.diag(torch.arange(1.0, 25.0, dtype=torch.float64)), 4, 3)
-    assert (
-        found["output_units"],
-        found["first"],
-        found["output"],
-        found["cross"],
-        found["off_over_diagonal"],
-    ) == (0, 0, 0, 0, 0)
+    keys = ("output_units", "first", "output", "cross", "off_over_diagonal")
+    assert [found[key] for key in keys] == [0] * 5
     assert found["largest_over_mean"] == pytest.approx(24 / 12.5)
     assert values[0] == 24
     assert found["effective_rank"] == pytest.approx(300**2 / 4900 / 24)
@@ -211,22 +201,16 @@ def test_summary_of_a_matrix_by_hand() -> None:
     assert full["effective_rank"] == pytest.approx(1 / 24)
 
 
-SMALL = tuple(
-    [
-        "model=mlp",
-        "model.depth=1",
-        "model.hidden=6",
-        "data.resize_px=4",
-        "data.crop_px=4",
-        "trainer.max_epochs=2",
-    ]
-)
+OVERRIDES = """
+model=mlp model.depth=1 model.hidden=6 data.resize_px=4 data.crop_px=4
+trainer.max_epochs=2
+"""
+SMALL = tuple(OVERRIDES.split())
 
 
 def compare(tmp_path, *more: str, **settings):
-    config = compose_config(
-        *SMALL, f"cache_dir={tmp_path}", "evaluation=center", "threads=1", *more
-    )
+    given = (f"cache_dir={tmp_path}", "evaluation=center", "threads=1", *more)
+    config = compose_config(*SMALL, *given)
     return analyse(config, **{"slopes": [0, 0.25], "seeds": 2, "snapshots": 1, **settings})
 
 

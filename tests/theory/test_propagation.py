@@ -24,9 +24,8 @@ FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
 
 
 def built(rows: list[dict], activation, rule, *, input_px: int, channels: int = 1, seed: int = 0):
-    network = Network(
-        expand(rows, width=1, classes=10), activation, channels=channels, input_px=input_px
-    )
+    expanded = expand(rows, width=1, classes=10)
+    network = Network(expanded, activation, channels=channels, input_px=input_px)
     report = initialize_chain(network.sites(), rule, seed=seed, name="")
     return network, [entry.std_asked for entry in report]
 
@@ -55,19 +54,15 @@ def test_moments_at_other_variances(second: float) -> None:
     std = math.sqrt(second)
 
     def mean(f) -> float:
-        return integrate.quad(
-            lambda z: f(std * z) * math.exp(-z * z / 2) / math.sqrt(2 * math.pi), -12, 12
-        )[0]
+        density = NormalDist().pdf
+        return integrate.quad(lambda z: f(std * z) * density(z), -12, 12)[0]
 
     found = moments_at(nn.Tanh(), second)
     assert found.second == pytest.approx(mean(lambda y: math.tanh(y) ** 2), rel=1e-7)
-    assert found.derivative_second == pytest.approx(
-        mean(lambda y: (1 - math.tanh(y) ** 2) ** 2), rel=1e-7
-    )
-    step = 1e-4
-    slope = math.log(moments_at(nn.Tanh(), second * (1 + step)).second / found.second) / math.log(
-        1 + step
-    )
+    expected = mean(lambda y: (1 - math.tanh(y) ** 2) ** 2)
+    assert found.derivative_second == pytest.approx(expected, rel=1e-7)
+    further = moments_at(nn.Tanh(), second * 1.0001).second
+    slope = math.log(further / found.second) / math.log(1.0001)
     assert found.map_slope == pytest.approx(slope, rel=1e-3)
     rectifier = moments_at(nn.LeakyReLU(0.5), second)
     assert (rectifier.second, rectifier.derivative_second) == pytest.approx((0.625 * second, 0.625))
@@ -189,17 +184,13 @@ def test_predicted_maps_equal_the_mean_over_draws() -> None:
 
     def within(values: list[float], expected: float) -> bool:
         sample = torch.tensor(values, dtype=torch.float64)
-        bound = (
-            NormalDist().inv_cdf(1 - FALSE_ALARM / 2) * float(sample.std()) / math.sqrt(len(values))
-        )
-        return abs(float(sample.mean()) - expected) < bound
+        error = float(sample.std()) / math.sqrt(len(values))
+        quantile = NormalDist().inv_cdf(1 - FALSE_ALARM / 2)
+        return abs(float(sample.mean()) - expected) < quantile * error
 
-    for place in (0, 1):  # before any pooling
-        assert within(
-            [each[place] for each in responses], math.exp(steps[place].response_on_maps)
-        ), place
-    for place in range(len(steps)):
-        assert within(
-            [each[place] for each in gradients], math.exp(steps[place].gradient_on_maps)
-        ), place
+    for place, step in enumerate(steps):
+        if place < 2:  # before any pooling
+            seconds = [each[place] for each in responses]
+            assert within(seconds, math.exp(step.response_on_maps)), place
+        assert within([each[place] for each in gradients], math.exp(step.gradient_on_maps)), place
     assert steps[0].gradient != pytest.approx(steps[0].gradient_on_maps, abs=0.3)

@@ -82,10 +82,8 @@ class Stub(http.server.ThreadingHTTPServer):
         return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": answer}}
 
     def on_CreateRunFiles(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        files = [
-            {"name": name, "uploadUrl": f"{self.url}/upload/{sent['run']}/{name}"}
-            for name in sent["files"]
-        ]
+        place = f"{self.url}/upload/{sent['run']}"
+        files = [{"name": name, "uploadUrl": f"{place}/{name}"} for name in sent["files"]]
         return {"createRunFiles": {"runID": sent["run"], "uploadHeaders": [], "files": files}}
 
     def on_GetDefaultEntity(self, sent: Any) -> dict[str, Any]:  # noqa: N802
@@ -105,10 +103,9 @@ class Stub(http.server.ThreadingHTTPServer):
         self.views[name] = sent
         project = {"id": "p", "name": sent["projectName"], "entityName": sent["entityName"]}
         shown = {key: sent[key] for key in ("name", "displayName", "description", "type", "spec")}
-        view = {**shown, "id": name, "project": project, "updatedAt": "2026-01-01T00:00:00Z"}
-        return {
-            "upsertView": {"view": {**view, "createdAt": "2026-01-01T00:00:00Z"}, "inserted": True}
-        }
+        times = dict.fromkeys(("createdAt", "updatedAt"), "2026-01-01T00:00:00Z")
+        view = {**shown, "id": name, "project": project, **times}
+        return {"upsertView": {"view": view, "inserted": True}}
 
     def stream(self, run: str, sent: dict[str, Any]) -> None:
         files = sent.get("files") or {}
@@ -147,10 +144,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             name, sent = operation[1] if operation else "?", request.get("variables") or {}
             self.server.calls.append((name, sent))
             answer = self.server.answer(name, sent)
-            errors = (
-                {"errors": [{"message": f"{name} is not offered here"}]} if answer is None else {}
-            )
-            self.reply(200, {"data": answer, **errors})
+            errors = [{"message": f"{name} is not offered here"}] if answer is None else []
+            self.reply(200, {"data": answer} | ({"errors": errors} if errors else {}))
         elif self.path.endswith("/file_stream"):
             sent = json.loads(body)
             self.server.calls.append(("file_stream", None))

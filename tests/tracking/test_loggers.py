@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import Logger
 
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import EpochEnd
+from rectifiers.training.loggers import open_loggers
+from rectifiers.training.module import Classifier
 from rectifiers.training.train import train
 from tracking.reading import csv_rows, tensorboard_scalars, wandb_lines, wandb_rows, wandb_summary
 
@@ -85,6 +87,24 @@ def test_interrupted_run_logs_epochs_once(tiny, monkeypatch, moment: str) -> Non
     check_each_epoch_once(outcome.path.parent, outcome.record)
 
 
+def test_resumed_run_logs_earlier_epochs_first(tiny, monkeypatch) -> None:
+    original = Classifier.on_train_epoch_start
+
+    def interrupted(module: Classifier) -> None:
+        if module.current_epoch == 2:
+            raise KeyboardInterrupt
+        original(module)
+
+    config = tiny("logger=[csv,tensorboard]")
+    monkeypatch.setattr(Classifier, "on_train_epoch_start", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            train(config, CHOICES)
+        (folder,) = (path for path in config.runs_dir.iterdir() if path.name[0] != ".")
+        assert [step for step, _ in tensorboard_scalars(folder)["lr"]] == [1, 2]
+        assert [row["epoch"] for row in csv_rows(folder)] == ["1", "2"]
+
+
 def test_a_later_test_is_logged_beside_others(tiny) -> None:
     options = ("logger=[csv,tensorboard]", "trainer.max_epochs=1")
     folder = train(tiny(*options, "evaluation=center"), CHOICES).path.parent
@@ -151,14 +171,9 @@ def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch) -> None:
     assert rest[-1] == ("end", "success")
 
 
-@pytest.mark.parametrize(
-    ("logger", "key"),
-    [
-        ({"name": "wandb", "project": "p"}, "logger.name"),
-        ({"wandb": {"_target_": "a.b", "mode": "sometimes"}}, "logger.wandb.mode=sometimes"),
-        ({"wandb": {"_target_": "a.b", "finish_timeout_s": 0}}, "logger.wandb.finish_timeout_s=0"),
-    ],
-)
-def test_settings_of_loggers_are_checked_before_the_run(tiny, logger: Any, key: str) -> None:
-    with pytest.raises(InputError, match=key):
-        tiny().replaced({"logger": logger})
+def test_other_ranks_log_nothing(tiny) -> None:
+    config = tiny("logger=[csv,tensorboard]")
+    with open_loggers(config, config.runs_dir, CHOICES, None, is_rank_zero=False) as loggers:  # type: ignore[arg-type]
+        for logger in loggers:
+            logger.log_metrics({"a": torch.tensor(1.0)}, 1)
+    assert not config.runs_dir.exists()

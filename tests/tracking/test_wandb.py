@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from conftest import CONF, ROOT, compose_config
+from conftest import CONF, ROOT, TINY, compose_config
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
@@ -226,3 +226,18 @@ def test_the_sweep_file_has_known_overrides() -> None:
             compose_config(*fixed, f"{name}={value}")
     assert sweep["metric"]["name"].startswith("val/")
     assert (CONF / "logger" / "wandb.yaml").is_file()
+
+
+def test_later_commands_send_a_finished_run(call, tiny, server: Stub, monkeypatch) -> None:
+    """An agent's second trial of the same values trains nothing, but its sweep waits for its
+    numbers."""
+    config = tiny("trainer.max_epochs=1")
+    record = train(config, CHOICES).record
+    folders = (f"runs_dir={config.runs_dir}", f"cache_dir={config.cache_dir}")
+    done = call("scripts/evaluate.py", f"run={record.run}", *folders, "logger=wandb")
+    assert (done.returncode, server.steps(record.run)) == (0, [1]), done.stderr
+    monkeypatch.setenv("WANDB_SWEEP_ID", "s1")
+    monkeypatch.setenv("WANDB_RUN_ID", "trial")
+    done = call("train.py", *TINY, "trainer.max_epochs=1", *folders, "logger=wandb")
+    assert (done.returncode, server.steps("trial")) == (0, [1]), done.stderr
+    assert list(server.runs) == [record.run, "trial"]

@@ -20,9 +20,7 @@ def checkpoint(value: float) -> dict[str, Any]:
 
 
 @pytest.mark.process
-def test_a_changed_byte_anywhere_in_a_checkpoint_is_found_or_changes_nothing_that_is_read(
-    tmp_path: Path,
-) -> None:
+def test_changed_byte_is_found_or_harmless(tmp_path: Path) -> None:
     """Every byte of the zip's directory, and every seventh before it."""
     path, right = tmp_path / LAST, checkpoint(0.5)
     AtomicCheckpointIO().save_checkpoint(right, path)
@@ -31,9 +29,8 @@ def test_a_changed_byte_anywhere_in_a_checkpoint_is_found_or_changes_nothing_tha
         directory = parts.start_dir
     draw, tried, found = random.Random(0), 0, 0
     for place in (*range(0, directory, 7), *range(directory, len(whole))):
-        for changed in (
-            {1 << draw.randrange(8), 0xFF} if place >= directory else {1 << draw.randrange(8)}
-        ):
+        changes = {1 << draw.randrange(8)} | ({0xFF} if place >= directory else set())
+        for changed in changes:
             content = bytearray(whole)
             content[place] ^= changed
             path.write_bytes(content)
@@ -49,9 +46,7 @@ def test_a_changed_byte_anywhere_in_a_checkpoint_is_found_or_changes_nothing_tha
 
 
 @pytest.mark.parametrize("place", ["weights", "directory", "half of it"])
-def test_of_a_damaged_last_checkpoint_and_a_whole_one_before_it_the_whole_one_is_used(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], place: str
-) -> None:
+def test_previous_replaces_a_damaged_checkpoint(tmp_path: Path, capfd, place: str) -> None:
     for value in (0.25, 0.5):
         AtomicCheckpointIO().save_checkpoint(checkpoint(value), tmp_path / LAST)
     content = bytearray((tmp_path / LAST).read_bytes())
@@ -62,9 +57,7 @@ def test_of_a_damaged_last_checkpoint_and_a_whole_one_before_it_the_whole_one_is
         content[weight if place == "weights" else content.rindex(b"archive/data/0")] ^= 1
     (tmp_path / LAST).write_bytes(content)
     assert newest(tmp_path) == tmp_path / PREVIOUS
-    assert (
-        AtomicCheckpointIO().load_checkpoint(tmp_path / PREVIOUS)["rectifiers"]
-        == checkpoint(0.25)["rectifiers"]
-    )
+    previous = AtomicCheckpointIO().load_checkpoint(tmp_path / PREVIOUS)
+    assert previous["rectifiers"] == checkpoint(0.25)["rectifiers"]
     assert "last.ckpt cannot be read (" in capfd.readouterr().err
     assert (tmp_path / "last.ckpt.damaged").read_bytes() == content

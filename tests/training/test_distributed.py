@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -25,17 +26,12 @@ from rectifiers.training.checkpoints import AtomicCheckpointIO
 pytestmark = pytest.mark.process
 
 # 449 test images, which neither two nor three processes share evenly; batches that both do
-PLAIN = (
-    *TINY,
-    "model.dropout=0",
-    "trainer.max_epochs=6",
-    "data.batch_size=126",
-    "data.val_fraction=0.2494",
-)
+PLAIN = (*TINY, "model.dropout=0", "trainer.max_epochs=6")
+PLAIN += ("data.batch_size=126", "data.val_fraction=0.2494")
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("one")
     finish(alone(place, *PLAIN))
     return place
@@ -54,6 +50,16 @@ def command_of(processes: int, place: Path, *overrides: str) -> list[str]:
     return together(processes, place, *overrides)
 
 
+def begun(place: Path, *options: str, processes: int = 2, **more: Any) -> tuple[Any, Any, Any]:
+    """Make a whole run, and return it, the place of a second one, and its process after its first
+    epoch."""
+    whole, cut = place / "whole", place / "cut"
+    finish(command_of(processes, whole, *options))
+    process = start(command_of(processes, cut, *options), **more)
+    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    return whole, cut, process
+
+
 def ranks_of_script(script: str, place: Path, *overrides: str, restarts: int = 0) -> list[str]:
     """Return the command of two ranks that run `script` instead of train.py."""
     (place / "script.py").write_text(script)
@@ -61,7 +67,7 @@ def ranks_of_script(script: str, place: Path, *overrides: str, restarts: int = 0
     return [str(place / "script.py") if part == "train.py" else part for part in command]
 
 
-def test_two_ranks_of_half_the_batch_train_like_one(one: Path, tmp_path: Path) -> None:
+def test_two_ranks_train_like_one(one: Path, tmp_path: Path) -> None:
     """60 steps from the same weights on the same images; only the order of float32 sums differs."""
     done = finish(together(2, tmp_path, *PLAIN))
     assert done.stdout.count("record.json") == 1  # rank 0 speaks
@@ -77,11 +83,8 @@ def test_two_ranks_of_half_the_batch_train_like_one(one: Path, tmp_path: Path) -
 
 def test_counts_are_exact_on_one_to_three_ranks(one: Path, tmp_path: Path) -> None:
     """The same weights on 449 images, through a record to which protocols are added."""
-    asked = (
-        "evaluation=[ten_view,center]",
-        "evaluation.center.scale_px=11",
-        "evaluation.keep_scores=true",
-    )
+    asked = ("evaluation=[ten_view,center]", "evaluation.center.scale_px=11")
+    asked += ("evaluation.keep_scores=true",)
     found = []
     for processes in (1, 2, 3):
         place = tmp_path / str(processes)
@@ -108,24 +111,18 @@ def test_three_ranks_test_a_run_of_any_batch(tmp_path: Path) -> None:
     torch.save(plain, tmp_path / "net.pt")
     asked = (f"cache_dir={tmp_path}/cache", "evaluation=ten_view", "evaluation.keep_scores=true")
     network = [each for each in TINY if each.startswith(("model", "data."))]
-    commands = [
-        ("evaluate.py", f"run={folder}", *asked),
-        ("evaluate.py", f"run={tmp_path}/net.pt", *network, *asked),
-    ]
+    commands = [(f"run={folder}", *asked), (f"run={tmp_path}/net.pt", *network, *asked)]
     found = []
     for processes in (1, 3):
-        for command in commands:
-            typed = [f"scripts/{command[0]}", *command[1:]]
-            printed = ranks(*[[sys.executable, *typed]] * processes)
+        for arguments in commands:
+            typed = [sys.executable, "scripts/evaluate.py", *arguments]
+            printed = ranks(*[typed] * processes)
             assert [done.returncode for done in printed] == [0] * processes, printed
             assert [bool(done.stdout) for done in printed] == [True] + [False] * (processes - 1)
-        of_weights, of_run = (
-            load_scores(scores_path(tmp_path / "net.pt.tested", "ten_view")),
-            records.load(folder / "record.json"),
-        )
-        found.append(
-            (of_run.protocols["ten_view"].correct_mask, of_weights.scores.argmax(1).tolist())
-        )
+        of_weights = load_scores(scores_path(tmp_path / "net.pt.tested", "ten_view"))
+        of_run = records.load(folder / "record.json")
+        mask = of_run.protocols["ten_view"].correct_mask
+        found.append((mask, of_weights.scores.argmax(1).tolist()))
         assert of_run.protocols["ten_view"].num_images == len(of_weights.scores) == 450
         shutil.rmtree(tmp_path / "net.pt.tested")
         kept = of_run.model_copy(update={"protocols": {"center": of_run.protocols["center"]}})
@@ -188,18 +185,11 @@ for share, guilty in ((run_on_all_ranks, 1), (broadcast_from_rank_zero, 0)):
 
 def test_unexpected_error_propagates_to_all_ranks(tmp_path: Path) -> None:
     first, second = ranks(*[[sys.executable, "-c", UNFORESEEN]] * 2)
-    printed, own = (
-        "failed (ZeroDivisionError: division by zero); its own lines say where",
-        "ZeroDivisionError",
-    )
-    assert first.stdout.splitlines() == [
-        f"InputError rank 1 {printed}",
-        f"{own} division by zero",
-    ], first.stderr
-    assert second.stdout.splitlines() == [
-        f"{own} division by zero",
-        f"InputError rank 0 {printed}",
-    ], second.stderr
+    own = "ZeroDivisionError division by zero"
+    named = "InputError rank {} failed (ZeroDivisionError: division by zero)"
+    for process, lines in ((first, (named.format(1), own)), (second, (own, named.format(0)))):
+        for line, expected in zip(process.stdout.splitlines(), lines, strict=True):
+            assert line.startswith(expected), process.stderr
 
 
 # train.py, of which rank 1 fails in the test of the first run
@@ -227,48 +217,29 @@ def test_a_sweep_ends_where_one_rank_fails(tmp_path: Path) -> None:
     assert record(tmp_path)  # of the second run
 
 
-def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
+def test_bad_input_on_one_rank_stops_all(tmp_path: Path) -> None:
     for name in ("train/a/0.png", "train/b/0.png", "val/a/0.png", "val/b/0.png"):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "photos" / name).touch()
-    commands = [
-        alone(tmp_path, "data=folder", f"data.root={tmp_path}/{root}")
-        for root in ("photos", "nowhere")
-    ]
-    done = ranks(*commands)
+    roots = [f"data.root={tmp_path}/{root}" for root in ("photos", "nowhere")]
+    done = ranks(*(alone(tmp_path, "data=folder", root) for root in roots))
     assert [process.returncode for process in done] == [1, 1]
     assert f"error: rank 1: {tmp_path}/nowhere is not a folder" in done[0].stderr
 
 
-def test_a_batch_that_does_not_divide_names_the_remedy(tmp_path: Path) -> None:
-    done = ranks(*[alone(tmp_path, *PLAIN, "data.batch_size=127")] * 2)
-    assert [process.returncode for process in done] == [1, 1]
-    assert (
-        "error: data.batch_size=127 does not divide over 2 processes; give a multiple of 2"
-        in done[0].stderr
-    )
+# epochs of 42 steps
+WITHIN = (*TINY, "trainer.max_epochs=6", "data.batch_size=32", "checkpoint.every_n_steps=5")
 
 
-WITHIN = (
-    *TINY,
-    "trainer.max_epochs=6",
-    "data.batch_size=32",
-    "checkpoint.every_n_steps=5",
-)  # epochs of 42 steps
-
-
-def test_a_run_resumes_after_a_signal_with_equal_bits(tmp_path: Path) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(alone(whole, *WITHIN, "model.norm=batch"))
-    command = alone(cut, *WITHIN, "model.norm=batch", "data.num_workers=1")
-    process = start(command)
-    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+def test_signalled_run_resumes_with_equal_bits(tmp_path: Path) -> None:
+    options = (*WITHIN, "model.norm=batch", "data.num_workers=1")
+    whole, cut, process = begun(tmp_path, *options, processes=1)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75
     assert "stopped by SIGTERM after step " in err
     assert "Traceback" not in err
-    finish(command)
+    finish(alone(cut, *options))
     check_equal_runs(whole, cut)
     assert not (record(cut).parent / "previous.ckpt").exists()
 
@@ -284,9 +255,8 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous(tmp_path: Path) -> None
     (last,) = cut.glob("runs/*/last.ckpt")
     weight = torch.load(last, weights_only=True)["state_dict"]["network.head.fc_1.weight"]
     content, first = bytearray(last.read_bytes()), weight.numpy().tobytes()[:16]
-    content[content.index(first)] ^= (
-        1  # the last bit of a weight: the file is still a checkpoint, of another network
-    )
+    # the last bit of a weight: the file is still a checkpoint, of another network
+    content[content.index(first)] ^= 1
     last.write_bytes(content)
     done = finish(alone(cut, *WITHIN))
     assert f"{last} cannot be read (" in done.stderr
@@ -310,9 +280,8 @@ def test_a_full_disk_keeps_the_last_good_state(tmp_path: Path) -> None:
     assert "last.ckpt could not be written (" in err
     assert "make room there and give the same command" in err
     assert "Traceback" not in err
-    (folder,) = {path.parent for path in set(tmp_path.glob("runs/*/last.ckpt"))} - {
-        record(tmp_path).parent
-    }
+    folders = {path.parent for path in tmp_path.glob("runs/*/last.ckpt")}
+    (folder,) = folders - {record(tmp_path).parent}
     assert AtomicCheckpointIO().load_checkpoint(folder / "last.ckpt")
     assert not list(folder.glob("*.part"))
     finish(alone(tmp_path, *options))
@@ -369,10 +338,7 @@ def test_a_killed_rank_restarts_with_equal_bits(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
     options = (*WITHIN, "trainer.max_epochs=20")
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(together(2, whole, *options))
-    process = start(together(2, cut, *options))
-    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    whole, cut, process = begun(tmp_path, *options)
     os.kill(launched(process)[1], signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
@@ -410,12 +376,8 @@ def test_a_signal_while_testing_stops_both_ranks(tmp_path: Path) -> None:
 def test_a_signal_to_torchrun_stops_all_ranks(tmp_path: Path, asked: signal.Signals) -> None:
     """It signals whole groups of processes, loaders' workers among them."""
     options = (*WITHIN, "data.num_workers=1")
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(together(2, whole, *options))
-    process = start(
-        together(2, cut, *options), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    )
-    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    default = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    whole, cut, process = begun(tmp_path, *options, preexec_fn=default)
     process.send_signal(asked)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
@@ -452,18 +414,11 @@ def test_a_restart_does_not_rerun_twice(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
-    finish(
-        alone(
-            tmp_path, "--multirun", *PLAIN, "trainer.max_epochs=1", "evaluation=center", "seed=0,1"
-        )
-    )
+    small = (*PLAIN, "trainer.max_epochs=1", "evaluation=center")
+    finish(alone(tmp_path, "--multirun", *small, "seed=0,1"))
     names = [path.parent.name for path in tmp_path.glob("runs/*/record.json")]
-    asked = [
-        f"run=[{','.join(names)}]",
-        f"runs_dir={tmp_path}/runs",
-        f"cache_dir={tmp_path}/cache",
-        "evaluation=center",
-    ]
+    places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
+    asked = [f"run=[{','.join(names)}]", *places, "evaluation=center"]
     ended = ranks(*[[sys.executable, "scripts/evaluate.py", *asked]] * 2)
     assert [done.returncode for done in ended] == [0, 0], ended
     assert "ensemble" in ended[0].stdout
@@ -475,9 +430,7 @@ def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("moment", "workers"), [("init_report.yaml", 0), ("previous.ckpt", 2), ("metrics.csv", 2)]
 )
-def test_two_ranks_killed_anywhere_resume_with_equal_bits(
-    tmp_path: Path, moment: str, workers: int
-) -> None:
+def test_two_ranks_killed_anywhere_resume_with_equal_bits(tmp_path, moment, workers) -> None:
     """Before the first checkpoint, between two, with loaders' workers, which outlive it, and in the
     last test."""
     options = (*WITHIN, "trainer.max_epochs=3", f"data.num_workers={workers}", "model.norm=batch")
@@ -485,10 +438,8 @@ def test_two_ranks_killed_anywhere_resume_with_equal_bits(
     finish(together(2, whole, *options))
     process = start(together(2, cut, *options))
     if moment == "metrics.csv":  # its last line: from here on it tests
-        wait_for(
-            lambda: any("\n3," in path.read_text() for path in cut.glob("runs/*/metrics.csv")),
-            process,
-        )
+        tables = lambda: [path.read_text() for path in cut.glob("runs/*/metrics.csv")]  # noqa: E731
+        wait_for(lambda: any("\n3," in table for table in tables()), process)
     else:
         wait_for(lambda: list(cut.glob(f"runs/*/{moment}")), process)
     own = [process.pid, *launched(process)]
@@ -531,8 +482,7 @@ def test_a_hanging_rank_ends_the_run_in_time(tmp_path: Path) -> None:
     process = start(together(2, tmp_path, *WITHIN, "trainer.max_epochs=100000", "timeout_s=10"))
     wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), process)
     os.kill(launched(process)[1], signal.SIGSTOP)
-    _, err = process.communicate(
-        timeout=10 + 30 + 60
-    )  # torchrun gives its processes half a minute to leave
+    # torchrun gives its processes half a minute to leave
+    _, err = process.communicate(timeout=10 + 30 + 60)
     assert process.returncode != 0
     assert "rank 0 lost the other processes (" in err

@@ -15,37 +15,26 @@ def chain() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
 
 
-def test_the_first_layer_whose_weights_are_not_finite_is_named() -> None:
-    net, x = chain(), torch.ones(3, 4)
+def test_first_bad_layer_is_named() -> None:
+    lost, large, x = chain(), chain(), torch.ones(3, 4)
     with torch.no_grad():
-        net[4].weight[0, 0] = torch.nan
-        net[2].bias[1] = torch.inf
-    assert first_bad_layer(net, x) == "2"
-
-
-def test_the_first_layer_whose_output_overflows_is_named() -> None:
-    net, x = chain(), torch.ones(3, 4)
-    with torch.no_grad():
-        net[0].weight.fill_(1e30)
-        net[2].weight.fill_(1e30)
-    assert first_bad_layer(net, x) == "2"
-
-
-def test_first_bad_layer_distinguishes_input_and_loss_from_layers() -> None:
+        lost[4].weight[0, 0] = torch.nan
+        lost[2].bias[1] = torch.inf
+        large[0].weight.fill_(1e30)
+        large[2].weight.fill_(1e30)  # whose outputs overflow
+    assert first_bad_layer(lost, x) == first_bad_layer(large, x) == "2"
     assert first_bad_layer(chain(), torch.full((1, 4), torch.nan)) == "input"
     assert first_bad_layer(chain(), torch.ones(1, 4)) == "loss"
 
 
 @pytest.mark.parametrize("bad", [[torch.nan], [torch.inf], [-torch.inf], [torch.inf, -torch.inf]])
-def test_all_finite_judges_numbers_and_not_their_sum(bad: list[float]) -> None:
+def test_all_finite_judges_numbers_alone(bad: list[float]) -> None:
     assert all_finite(torch.randn(1000))
     assert all_finite(torch.full((1000,), 1e38))  # whose sum is not
     assert not all_finite(torch.cat([torch.randn(1000), torch.tensor(bad), torch.randn(1000)]))
 
 
-def test_a_loss_that_is_not_finite_ends_its_own_step_before_the_update(
-    tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_loss_ends_its_step_before_the_update(tiny, monkeypatch) -> None:
     found: list[tuple[int, bool]] = []
     weights: list[torch.Tensor] = []
     modules: list[Classifier] = []
@@ -80,7 +69,7 @@ class InfiniteLastGradient(Callback):
             self.step = trainer.global_step + 1
 
 
-def test_a_last_update_that_loses_weights_ends_in_divergence(tiny) -> None:
+def test_last_update_may_diverge(tiny) -> None:
     """The bias becomes -inf. ReLU turns that into 0, so that all scores stay finite."""
     last = InfiniteLastGradient()
     outcome = train(tiny("trainer.max_epochs=2", "activation=relu"), {}, callbacks=[last])

@@ -1,7 +1,6 @@
 """What follows an epoch happens in one order."""
 
 import signal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,22 +19,14 @@ class Measure(EpochMeasure):
 
 def stand_ins(events: list[Any], rank: int) -> tuple[Any, Any]:
     module = SimpleNamespace(history=[{"epoch": 1}], weight=0.5)
-    trainer = SimpleNamespace(
-        callbacks=[Callback(), Measure()],
-        is_global_zero=rank == 0,
-        loggers=[],
-        should_stop=False,
-        max_epochs=3,
-        global_step=7,
-        save_checkpoint=lambda path: events.append((path.name, dict(module.history[-1]))),
-    )
-    return trainer, module
+    facts = {"loggers": [], "should_stop": False, "max_epochs": 3, "global_step": 7}
+    save = lambda path: events.append((path.name, dict(module.history[-1])))  # noqa: E731
+    facts |= {"callbacks": [Callback(), Measure()], "save_checkpoint": save}
+    return SimpleNamespace(is_global_zero=rank == 0, **facts), module
 
 
 @pytest.mark.parametrize(("rank", "shows"), [(0, [("logged", 1)]), (1, [])])
-def test_an_epoch_is_measured_then_kept_then_logged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, shows: list[Any]
-) -> None:
+def test_an_epoch_is_measured_then_kept_then_logged(tmp_path, monkeypatch, rank, shows) -> None:
     """A signal is acted on last."""
     events: list[Any] = []
     log = lambda loggers, history: events.append(("logged", len(history)))  # noqa: E731
@@ -51,7 +42,7 @@ def test_an_epoch_is_measured_then_kept_then_logged(
     assert events == [("last.ckpt", {"epoch": 1, "measured": 0.5}), *shows]
 
 
-def test_lightning_runs_the_epoch_end_after_the_module_has_made_the_row(tiny) -> None:
+def test_epoch_end_follows_the_row(tiny) -> None:
     rows: list[int] = []
 
     class Looks(EpochMeasure):

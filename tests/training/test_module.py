@@ -19,24 +19,12 @@ from rectifiers.training.module import Classifier
 
 
 def classifier(seed: int) -> Classifier:
-    rows = expand(
-        [{"name": "fc", "linear": 64, "dropout": 0.5}, {"name": "out", "linear": "classes"}],
-        width=1,
-        classes=10,
-    )
+    rows = [{"name": "fc", "linear": 64, "dropout": 0.5}, {"name": "out", "linear": "classes"}]
     preprocess = Preprocess(torch.zeros(1, 1, 1), torch.ones(1, 1, 1), None, True)
     config = compose_config("optim.lr=0.1", "optim.bias_lr_factor=2.0", "optim.fused=false")
-    network = Network(rows, A.prelu, channels=1, input_px=4)
-    return Classifier(
-        network,
-        preprocess,
-        partial(build_optimizer, config),
-        build_schedule(config),
-        classes=10,
-        seed=seed,
-        run="",
-        code="",
-    )
+    network = Network(expand(rows, width=1, classes=10), A.prelu, channels=1, input_px=4)
+    parts = (network, preprocess, partial(build_optimizer, config), build_schedule(config))
+    return Classifier(*parts, classes=10, seed=seed, run="", code="")
 
 
 def mask(seed: int, monkey_step: int) -> torch.Tensor:
@@ -55,7 +43,7 @@ def test_dropout_is_a_function_of_seed_and_step() -> None:
     assert not torch.equal(mask(0, 3), mask(0, 4))
 
 
-def test_a_step_reads_no_number_between_its_forward_pass_and_its_update() -> None:
+def test_step_reads_no_number_before_its_update() -> None:
     """For each read a GPU has to finish what it was given; the slopes are read once, before the
     forward pass."""
     found: list[Any] = []
@@ -67,12 +55,9 @@ def test_a_step_reads_no_number_between_its_forward_pass_and_its_update() -> Non
 
     module = classifier(0)
     type(module).global_step = property(lambda _: 0)  # type: ignore[assignment]
-    batch = Batch(
-        torch.zeros(3, 1, 4, 4, dtype=torch.uint8), torch.zeros(3, dtype=torch.long), None, []
-    )
     try:
         with Calls():
-            module.training_step(batch, 0).backward()
+            module.training_step(batch_of([0, 0, 0]), 0).backward()
         assert torch.ops.aten.addmm.default in found
         assert torch.ops.aten._local_scalar_dense.default not in found
         with Calls():
@@ -93,13 +78,8 @@ def begun(step: int = 0, processes: int = 1) -> Classifier:
         module.network.head.out.bias[0] = math.log(9)
     optimizers = [module.configure_optimizers()]
     module.log_dict = lambda *_, **__: None  # type: ignore[method-assign]
-    module.trainer = SimpleNamespace(  # type: ignore[assignment]
-        optimizers=optimizers,
-        current_epoch=0,
-        global_step=step,
-        global_rank=0,
-        world_size=processes,
-    )
+    facts = {"current_epoch": 0, "global_step": step, "global_rank": 0, "world_size": processes}
+    module.trainer = SimpleNamespace(optimizers=optimizers, **facts)  # type: ignore[assignment]
     module.on_train_epoch_start()
     return module
 
@@ -143,7 +123,7 @@ def test_validation_metrics_start_anew_in_each_epoch() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
-def test_an_epoch_continued_on_other_ranks_keeps_its_mean(processes: int) -> None:
+def test_other_ranks_continue_an_epochs_mean(processes: int) -> None:
     """Two processes took three batches of eight images, with losses of 1 on one and 2 on the other.
     A fourth batch follows, of which rank 0 reads its share."""
     states = [

@@ -23,22 +23,21 @@ class OwnSlope(nn.Module):
 def build_sgd(
     net: nn.Module, *, momentum: float, fused: bool = False, **settings: float
 ) -> torch.optim.Optimizer:
-    return build_optimizer(
-        torch.optim.SGD,
-        parameter_groups(net, **settings),
-        lr=settings["lr"],
-        momentum=momentum,
-        fused=fused,
-    )
+    groups, rate = parameter_groups(net, **settings), settings["lr"]
+    return build_optimizer(torch.optim.SGD, groups, lr=rate, momentum=momentum, fused=fused)
 
 
 def network(activation, norm: str = "batch") -> Network:
-    rows = expand(
-        [{"name": "fc", "linear": 8, "repeat": 3}, {"name": "out", "linear": "classes"}],
-        width=1,
-        classes=10,
-    )
+    rows = [{"name": "fc", "linear": 8, "repeat": 3}, {"name": "out", "linear": "classes"}]
+    rows = expand(rows, width=1, classes=10)
     return Network(rows, activation, channels=1, input_px=4, norm=norm)
+
+
+def names_of(net: nn.Module, optimizer: torch.optim.Optimizer, key: str, value: float) -> set[str]:
+    """The parameters in groups whose setting has a value."""
+    groups = [group for group in optimizer.param_groups if group[key] == value]
+    own = {id(p) for group in groups for p in group["params"]}
+    return {name for name, p in net.named_parameters() if id(p) in own}
 
 
 @pytest.mark.parametrize(
@@ -47,13 +46,10 @@ def network(activation, norm: str = "batch") -> Network:
 def test_only_weights_decay_with_every_activation(activation) -> None:
     net = network(activation)
     optimizer = build_sgd(net, lr=0.1, momentum=0.9, weight_decay=5e-4, bias_lr_factor=2.0)
-    names = {id(p): name for name, p in net.named_parameters()}
-    decayed = {
-        names[id(p)] for g in optimizer.param_groups if g["weight_decay"] for p in g["params"]
-    }
-    assert decayed == {f"head.fc_{i}.weight" for i in (1, 2, 3)} | {"head.out.weight"}
-    quick = {names[id(p)] for g in optimizer.param_groups if g["lr"] == 0.2 for p in g["params"]}
-    assert quick == {f"head.fc_{i}.bias" for i in (1, 2, 3)} | {"head.out.bias"}
+    layers = ("fc_1", "fc_2", "fc_3", "out")
+    decayed = names_of(net, optimizer, "weight_decay", 5e-4)
+    assert decayed == {f"head.{layer}.weight" for layer in layers}
+    assert names_of(net, optimizer, "lr", 0.2) == {f"head.{layer}.bias" for layer in layers}
     everywhere = [p for g in optimizer.param_groups for p in g["params"]]
     assert len(everywhere) == len({id(p) for p in everywhere}) == len(list(net.parameters()))
 
@@ -73,23 +69,15 @@ def test_slopes_without_a_gradient_do_not_decay() -> None:
 
 def test_slope_weight_decay_decays_slopes_and_nothing_else() -> None:
     net = network(A.prelu)
-    optimizer = build_sgd(
-        net, lr=0.1, momentum=0.9, weight_decay=0.0, bias_lr_factor=1.0, slope_weight_decay=0.5
-    )
-    names = {id(p): name for name, p in net.named_parameters()}
-    decayed = {
-        names[id(p)] for g in optimizer.param_groups if g["weight_decay"] for p in g["params"]
-    }
+    settings = {"weight_decay": 0.0, "bias_lr_factor": 1.0, "slope_weight_decay": 0.5}
+    optimizer = build_sgd(net, lr=0.1, momentum=0.9, **settings)
+    decayed = names_of(net, optimizer, "weight_decay", 0.5)
     assert decayed == {f"head.fc_{i}_act.weight" for i in (1, 2, 3)}
-    everywhere = [id(p) for g in optimizer.param_groups for p in g["params"]]
-    assert sorted(everywhere) == sorted(names)
     for p in net.parameters():
         p.grad = torch.zeros_like(p)
     optimizer.step()
-    assert all(
-        slope.tolist() == pytest.approx([0.25 * (1 - 0.1 * 0.5)] * 8)
-        for slope in net.slopes().values()
-    )
+    for slope in net.slopes().values():
+        assert slope.tolist() == pytest.approx([0.25 * (1 - 0.1 * 0.5)] * 8)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -98,15 +86,8 @@ def test_every_parameter_has_momentum(fused: bool) -> None:
     0.5, a slope of 0.25 goes to 0.25 - 0.1 * 1.125 = 0.1375, and then, with a momentum buffer of
     0.9 * 1.125 + 1 + 0.5 * 0.1375 = 2.08125, to -0.070625."""
     net = network(A.prelu)
-    optimizer = build_sgd(
-        net,
-        lr=0.1,
-        momentum=0.9,
-        weight_decay=0.0,
-        bias_lr_factor=2.0,
-        slope_weight_decay=0.5,
-        fused=fused,
-    )
+    settings = {"weight_decay": 0.0, "bias_lr_factor": 2.0, "slope_weight_decay": 0.5}
+    optimizer = build_sgd(net, lr=0.1, momentum=0.9, fused=fused, **settings)
     assert len(optimizer.param_groups) == 4
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
     for _ in range(2):
@@ -121,13 +102,8 @@ def test_every_parameter_has_momentum(fused: bool) -> None:
         torch.testing.assert_close(p.detach(), expected, msg=name)
 
 
-SETTINGS = {
-    "lr": 0.1,
-    "momentum": 0.9,
-    "weight_decay": 0.5,
-    "bias_lr_factor": 2.0,
-    "slope_weight_decay": 0.25,
-}
+SETTINGS = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.5}
+SETTINGS |= {"bias_lr_factor": 2.0, "slope_weight_decay": 0.25}
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
 
 
@@ -151,9 +127,8 @@ def step(net: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("layout_before", LAYOUTS)
 @pytest.mark.parametrize("fused_before", [False, True])
-def test_fused_and_plain_steps_agree_and_continue_from_each_others_state(
-    layout: str, fused: bool, layout_before: str, fused_before: bool
-) -> None:
+def test_fused_and_plain_steps_agree(layout, fused, layout_before, fused_before) -> None:
+    """And continue from each other's state."""
     plain = begun("NCHW", False)
     before, now = begun(layout_before, fused_before), begun(layout, fused)
     for seed in (1, 2):
@@ -161,9 +136,8 @@ def test_fused_and_plain_steps_agree_and_continue_from_each_others_state(
         step(*before, seed)
     now[0].load_state_dict(before[0].state_dict())
     now[1].load_state_dict(before[1].state_dict())
-    assert all(
-        group["fused"] is (True if fused else None) for group in now[1].param_groups
-    )  # None: torch chooses
+    # None: torch chooses
+    assert all(group["fused"] is (True if fused else None) for group in now[1].param_groups)
     for seed in (3, 4):
         step(*plain, seed)
         step(*now, seed)

@@ -6,7 +6,7 @@ from rectifiers.training.recording import without_places
 from rectifiers.training.train import train
 
 
-def test_a_record_keeps_what_was_typed_for_its_first_test(tiny) -> None:
+def test_record_keeps_the_typed_overrides(tiny) -> None:
     first = train(tiny("evaluation=center"), {}, ["evaluation=center", "seed=0"])
     assert first.record.command == "python train.py evaluation=center seed=0"
     assert (
@@ -20,17 +20,14 @@ def test_a_record_keeps_what_was_typed_for_its_first_test(tiny) -> None:
     ("typed", "kept"),
     [
         ("activation=prelu", ["activation=prelu"]),
-        ("data.num_workers=2", ["data.num_workers=2"]),
-        ("evaluation=[center,dense]", ["evaluation=[center,dense]"]),
         ("runs_dir=/home/somebody/runs", []),
         ("cache_dir='a b'", []),
         ("logger=wandb", []),
         ("logger.project=secret", []),
-        ("rerun=true", []),
         ("hydra/launcher=submitit_slurm", []),
         ("hydra.sweep.dir=/home/somebody", []),
         ("data.root=/home/somebody/images", ["data.root=FOLDER"]),
     ],
 )
-def test_no_place_or_account_of_this_machine_is_kept(typed: str, kept: list[str]) -> None:
+def test_no_place_of_this_machine_is_kept(typed: str, kept: list[str]) -> None:
     assert without_places([typed]) == kept

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_lightning.callbacks import Callback
 
-from conftest import compose_config, same_bits
+from conftest import compose_config, same_bits, weights
 from rectifiers.training.build import build_schedule
 from rectifiers.training.optim import Schedule, multistep, plateau
 from rectifiers.training.train import train
@@ -21,9 +21,6 @@ STEPS = 3  # of an epoch
 def test_plateau_drops_when_the_error_stops_falling() -> None:
     assert plateau([9, 8, 7, 7, 7, 6, 5], patience=2, max_drops=2) == [5]
     assert plateau([9, 8, 7, 8, 6, 5, 4], patience=2, max_drops=2) == []
-
-
-def test_plateau_drops_twice_and_restarts_its_patience() -> None:
     assert plateau([5] * 20, patience=2, max_drops=2) == [3, 5]
     assert plateau([5] * 20, patience=2, max_drops=0) == []
 
@@ -57,14 +54,14 @@ def rates(schedule: Schedule, epochs: int) -> list[list[float]]:
     return table
 
 
-def test_warm_up_rises_step_by_step_to_the_first_rate() -> None:
+def test_warm_up_rises_step_by_step() -> None:
     schedule = build_schedule(compose_config("trainer.max_epochs=3", "scheduler.warmup_epochs=2"))
     table = rates(schedule, 3)
     assert table[0] + table[1] == pytest.approx([0.1 * k / 6 for k in range(1, 7)], rel=1e-12)
     assert table[2] == [0.1] * 3
 
 
-def test_cosine_falls_from_the_first_rate_after_warm_up() -> None:
+def test_cosine_falls_after_warm_up() -> None:
     overrides = ("scheduler=cosine", "trainer.max_epochs=5", "scheduler.warmup_epochs=1")
     table = rates(build_schedule(compose_config(*overrides)), 5)
     expected = [0.05 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]
@@ -106,9 +103,7 @@ class Rates(Callback):
         ("optim=adamw", "scheduler=cosine"),
     ],
 )
-def test_rates_after_a_kill_at_each_step_are_those_of_a_straight_run(
-    tiny, tmp_path: Path, scheduler: tuple[str, ...]
-) -> None:
+def test_kills_change_no_rate(tiny, tmp_path: Path, scheduler: tuple[str, ...]) -> None:
     common = (*scheduler, "data.batch_size=512", "trainer.max_epochs=4", "evaluation=center")
     straight = Rates()
     whole = train(tiny(*common, f"runs_dir={tmp_path}/straight"), {}, callbacks=[straight])
@@ -123,8 +118,4 @@ def test_rates_after_a_kill_at_each_step_are_those_of_a_straight_run(
     assert len(set(straight.rates.values())) > 2
     assert resumed | last.rates == straight.rates
     assert outcome.record.drop_epochs == whole.record.drop_epochs
-    states = [
-        torch.load(made.path.with_name("last.ckpt"), weights_only=True)["state_dict"]
-        for made in (whole, outcome)
-    ]
-    assert same_bits(*states)
+    assert same_bits(weights(whole), weights(outcome))

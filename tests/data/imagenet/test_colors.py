@@ -91,6 +91,5 @@ def test_images_drawn_from_the_quoted_components_reproduce_them() -> None:
     assert np.array(found["rgb_covariance"]["eigenvalues"]) * 16 == pytest.approx(
         COLOR_VALUES, rel=0.05
     )
-    assert np.array(found["rgb_covariance"]["eigenvectors"]) == pytest.approx(
-        COLOR_VECTORS, abs=0.05
-    )
+    expected = COLOR_VECTORS
+    assert np.array(found["rgb_covariance"]["eigenvectors"]) == pytest.approx(expected, abs=0.05)

@@ -14,23 +14,12 @@ from rectifiers.data.imagenet import imagenet, is_pinned, locked_outs
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import train
 
-SHRUNK = tuple(
-    [
-        "data=imagenet",
-        "data.val_per_class=2",
-        "model=mlp",
-        "model.depth=2",
-        "model.hidden=16",
-        "data.resize_px=20",
-        "data.crop_px=16",
-        "preprocess.scale=unit_rms",
-        "init.fc_std=null",
-        "trainer.max_epochs=2",
-        "data.batch_size=12",
-        "evaluation=center",
-        "threads=1",
-    ]
-)
+OVERRIDES = """
+data=imagenet data.val_per_class=2 model=mlp model.depth=2 model.hidden=16
+data.resize_px=20 data.crop_px=16 preprocess.scale=unit_rms init.fc_std=null
+trainer.max_epochs=2 data.batch_size=12 evaluation=center threads=1
+"""
+SHRUNK = tuple(OVERRIDES.split())
 
 
 @pytest.fixture
@@ -58,6 +47,8 @@ def test_unpinned_data_never_pass_for_pinned(prepared, unpinned, tmp_path) -> No
     assert second.fresh
     assert second.path != first.path
     assert second.record.provenance.data_pinned is True
+    assert second.record.images.model_dump() == {"train": 60, "val": 12, "test": 24}
+    assert second.record.history[-1]["train_loss"] == first.record.history[-1]["train_loss"]
     hashes = [outcome.record.provenance.statistics for outcome in (first, second)]
     assert hashes[0] != hashes[1]
     mixed = (*loose, f"data.content={second.record.provenance.data}", "evaluation=ten_view")
@@ -130,6 +121,7 @@ def test_a_committed_lock_pins_what_it_names(project: Project) -> None:
 
 def test_without_git_the_present_lock_counts(tmp_path: Path) -> None:
     project = Project(tmp_path)
+    assert not project.pins()
     project.top.write_text(lock(BODY))
     assert project.pins()
     assert not project.pins(b"{}")

@@ -165,6 +165,25 @@ def test_preparation_continues_after_any_kill(miniature, prepared, tmp_path, mon
     assert os.listdir(tmp_path) == ["it"]
 
 
+@pytest.mark.process
+def test_root_appears_only_when_complete(miniature, prepared, tmp_path, monkeypatch) -> None:
+    """A kill at each of the last 18 moments, and at every 17th before."""
+    with monkeypatch.context() as patch:
+        count = killed_at(patch, float("inf"))
+        prepare(miniature, tmp_path / "it", **OPTIONS)
+        total = count()
+    for n in sorted({*range(0, total, 17), *range(total - 18, total)}):
+        root = tmp_path / str(n) / "it"
+        with monkeypatch.context() as patch:
+            killed_at(patch, n)
+            with pytest.raises(Kill):
+                prepare(miniature, root, **OPTIONS)
+        assert not root.exists() or tree(root) == tree(prepared)
+        prepare(miniature, root, **OPTIONS)
+        assert tree(root) == tree(prepared)
+        assert os.listdir(root.parent) == ["it"]
+
+
 def test_another_plan_starts_anew(miniature, prepared, tmp_path, monkeypatch) -> None:
     root = tmp_path / "it"
     with monkeypatch.context() as patch:
@@ -316,6 +335,13 @@ def test_every_kind_of_file_keeps_its_pixels(kind: str | None, way: str) -> None
     assert (stored.body == original) is (way == "kept")
     decoded = read_rgb(io.BytesIO(stored.body), "it", STORED_AS)
     assert decoded.permute(1, 2, 0).numpy().tobytes() == rgb(original)
+
+
+def test_exif_rotates_nothing() -> None:
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6  # turned by 90 degrees
+    Image.fromarray(PIXELS).save(file, "JPEG", exif=exif)
+    assert to_stored(file.getvalue(), "it", None).shape == PIXELS.shape[:2]
 
 
 def test_a_transcoder_that_changes_pixels_is_refused() -> None:

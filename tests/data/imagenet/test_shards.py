@@ -124,9 +124,10 @@ def test_bad_validation_image(copied: Path, tmp_path: Path, monkeypatch) -> None
 def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path) -> None:
     manifest = json.loads((copied / MANIFEST).read_text())
     change(manifest)
-    (copied / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match=r"manifest\.json cannot be read.*prepare the archives"):
-        read_manifest(copied)
+    for text in (json.dumps(manifest), "[" * 100_000):
+        (copied / MANIFEST).write_text(text)
+        with pytest.raises(InputError, match=r"manifest\.json cannot be read.*prepare the arch"):
+            read_manifest(copied)
 
 
 @pytest.mark.parametrize(
