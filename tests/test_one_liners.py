@@ -57,7 +57,7 @@ def test_an_activation_is_given_in_any_form(activation: object) -> None:
         (lambda x: x.sum(), ["maps", "moments"]),
         (rectifiers.activations.relu, ["ReLU", "moments"]),
     ],
-    ids=str,
+    ids=["unknown", "number", "class", "name", "mixing", "sum", "factory"],
 )
 def test_what_is_no_activation_is_one_sentence(activation: object, words: list[str]) -> None:
     with pytest.raises(InputError) as raised:

@@ -129,9 +129,7 @@ def test_an_added_protocol_leaves_the_training_facts(tiny) -> None:
     assert files() == before
     (first.path.parent / "last.ckpt").unlink()
     again = "+evaluation.twice={_target_:rectifiers.evaluation.protocols.center,scale_px:10}"
-    with pytest.raises(
-        InputError, match=r"evaluation=\[twice\] needs .*last\.ckpt"
-    ):
+    with pytest.raises(InputError, match=r"evaluation=\[twice\] needs .*last\.ckpt"):
         train(tiny("evaluation=[]", again), CHOICES)
     assert records.load(first.path) == second.record
 
