@@ -15,7 +15,7 @@ LIBRARY := src/rectifiers/prelu/library.so
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve check table claims card bench bench-gpu lock clean
+.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs check table claims card bench bench-gpu lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,11 +98,8 @@ card: $(VENV)/.report $(LIBRARY) ## what an activation is worth, in ten minutes 
 	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT))
 
 docs: $(VENV)/.docs ## the documentation site, into site/: pages that open from the folder, without a server or a network
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -c docs -d .cache/sphinx . site
 	@echo site/index.html
-
-docs-serve: $(VENV)/.docs ## the same on a local port, built again whenever a page is saved
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
 
 bench: $(VENV)/.report $(LIBRARY) ## timings of PReLU, training steps, processes and reading images, to results/bench and docs/results/performance.md
 	@for question in pipeline prelu step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
