@@ -83,7 +83,9 @@ def help_text(comment: re.Match[str]) -> str:
 
 def escaped(words: str) -> str:
     """Return a text as a cell of a table in Markdown."""
-    return re.sub(r"([*_<$|])", r"\\\1", " ".join(words.split()))
+    parts = re.split(r"(`.*?`)", " ".join(words.split()).replace("|", r"\|"))
+    parts[::2] = [re.sub(r"([*_<$])", r"\\\1", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def fields_table(comment: re.Match[str]) -> str:
