@@ -25,6 +25,8 @@ from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.writers.html5 import HTML5Translator
 
+from rectifiers.runs.provenance import code_fingerprint
+
 ROOT = Path(__file__).parents[1]
 PAGES = ("docs", "results")  # the folders that hold pages
 
@@ -43,7 +45,8 @@ smartquotes = False
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(ROOT / ".cache" / "jupyter")
+# A notebook runs again when it or any source of the package changes.
+nb_execution_cache_path = str(ROOT / ".cache" / "jupyter" / code_fingerprint())
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # nothing is loaded from elsewhere

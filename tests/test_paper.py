@@ -7,7 +7,7 @@ import pytest
 
 from conftest import ROOT
 
-PAGES = sorted((ROOT / "docs" / "paper").glob("*.md"))
+PAGES = [path for path in sorted((ROOT / "docs" / "paper").glob("*.md")) if path.stem != "index"]
 CELL = r"^```\{code-cell\} ipython3\n(.*?)^```$"
 
 
