@@ -207,6 +207,29 @@ def test_equal_seeds_give_equal_weights() -> None:
     assert torch.allclose(rows, rows[0, 0] * torch.eye(256), atol=1e-5)
 
 
+class ChannelScale(nn.Module):
+    """A scale per channel of maps."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((channels,), 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale[:, None, None]
+
+
+def test_a_scale_per_channel_of_maps_is_measured() -> None:
+    convs = [nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)]
+    report = initialize(nn.Sequential(convs[0], ChannelScale(16), convs[1]), (8, 3, 16, 16))
+    assert report.layers[1].second_in == pytest.approx(report.layers[0].measured / 4)
+
+
+def test_attention_feeds_no_output() -> None:
+    x = batch(4, 6, 32)
+    report = initialize(nn.MultiheadAttention(32, 4, batch_first=True), (x, x, x))
+    assert [row.feeds for row in report.layers] == ["attention"] * 3 + ["the output"]
+
+
 def test_unusable_arguments_are_one_sentence() -> None:
     model = nn.Linear(4, 4)
     for arguments, message in (

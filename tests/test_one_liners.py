@@ -99,6 +99,7 @@ EXAMPLES = {
     "a shape": (32, 64),
     "a size": torch.Size((32, 64)),
     "arguments": (batch(32, 64),),
+    "a batch without labels": [batch(32, 64)],
     "a batch": [batch(32, 64), torch.zeros(32, dtype=torch.long)],
     "a batch as a tuple": (batch(32, 64), torch.zeros(32, dtype=torch.long)),
 }
@@ -170,6 +171,8 @@ def test_prelus_are_swapped_and_keep_their_slopes(relu: bool) -> None:
     assert type(model[2][1]) is (PReLU if relu else nn.ReLU)
     assert torch.equal(model(x), before) is not relu
     assert type(swap_prelu(nn.PReLU())) is PReLU
+    double = swap_prelu(nn.Sequential(nn.Linear(8, 8), nn.ReLU()).double(), relu=True)
+    assert double(batch(2, 8).double()).dtype is torch.float64
 
 
 def test_slopes_biases_norms_and_embeddings_do_not_decay() -> None:

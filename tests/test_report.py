@@ -102,6 +102,26 @@ def test_vanishing_signals_and_what_is_left_are_warned_of() -> None:
     assert "vanishes" in zeros[0]
 
 
+class Shared(nn.Module):
+    """One layer that is used twenty times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(20):
+            x = nn.functional.silu(self.layer(x))
+        return x
+
+
+@pytest.mark.parametrize("mode", ["forward", "empirical"])
+def test_a_shared_layer_is_warned_of_at_its_last_use(mode: str) -> None:
+    (sentence,) = initialize(Shared(), (64, WIDTH), mode=mode).warnings
+    assert all(word in sentence for word in ("vanishes", "layer.weight", "at its last use"))
+    assert "mode=" not in sentence  # which changes nothing of it
+
+
 def test_borders_that_theory_leaves_out_are_measured_and_corrected() -> None:
     model = nn.Sequential(
         *(m for _ in range(12) for m in (nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()))
@@ -154,6 +174,7 @@ BAD = {
     "meta": (nn.Linear(4, 4, device="meta"), batch(2, 4), ["meta", "to_empty"]),
     "not a number": (nn.Linear(4, 4), batch(2, 4) / 0, ["NaN", "without them"]),
     "zeros": (nn.Linear(4, 4), torch.zeros(2, 4), ["zeros", "randn"]),
+    "no shape": (nn.Linear(4, 4), (-1, 4), ["(-1, 4)", "sizes"]),
 }
 
 

@@ -177,7 +177,7 @@ def initialize_empirically(
     network: nn.Module,
     sites: Sequence[Site],
     rule: Rule,
-    images: Tensor,
+    images: Tensor | None,
     *,
     seed: int,
     name: str,
@@ -185,6 +185,8 @@ def initialize_empirically(
 ) -> list[LayerReport]:
     """Fill the layers of a chain as `initialize` with mode="empirical" does, on images that the
     network reads, and return the init report. Warn of what no start cures."""
+    if images is None:
+        raise InputError("init.mode=empirical measures responses, and there are no images here")
     report = initialize(
         network, images, init=rule, mode="empirical", seed=seed, bias=cast(float, bias)
     )

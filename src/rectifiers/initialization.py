@@ -23,6 +23,7 @@ from rectifiers.signals import LayerCall, Trace
 from rectifiers.tracing import Respond
 
 MODES = {"forward": "he", "backward": "he_backward", "average": "he_average", "empirical": "he"}
+BATCHES = ([True], [True, True])  # tensors in a DataLoader's list: inputs, and maybe labels
 BASIN = 3.0  # E[y^2] of an example from which a corrected network returns to 1
 
 
@@ -242,6 +243,7 @@ def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> Laye
         mean_drawn=float(weight.mean()),
         predicted=predicted,
         measured=measured,
+        last=trace.last.get(call.name),
         bias_part=_bias_part(call),
         growth=call.signal.growth * call.signal.map_slope,
         spread=call.signal.spread * call.signal.map_slope**2
@@ -336,11 +338,13 @@ def _arguments(model: nn.Module, example: Any) -> tuple[Any, ...]:
     arguments, a batch of a DataLoader with labels that the model does not take, or a shape, of
     which standard normal numbers are made, always the same ones."""
     if isinstance(example, tuple) and example and all(type(size) is int for size in example):
+        if min(example) < 1:
+            raise InputError(f"example_input={example} is no shape; give sizes of at least 1")
         first = next(model.parameters(), torch.empty(0)) if isinstance(model, nn.Module) else None
         drawn = torch.randn(example, generator=torch.Generator().manual_seed(0))
         return (drawn if first is None or first.is_meta else drawn.to(first),)
-    if isinstance(example, list) and [isinstance(x, Tensor) for x in example] == [True, True]:
-        example = tuple(example)  # inputs and labels
+    if isinstance(example, list) and [isinstance(x, Tensor) for x in example] in BATCHES:
+        example = tuple(example)
     if not isinstance(example, tuple):
         return (example,)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -81,7 +81,8 @@ class LayerInit:
     reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its
     responses. share: the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual
     branch. std: asked of the rule; std_drawn, mean_drawn: of the weights. predicted, measured:
-    E[y^2] of its responses on the example (None within attention).
+    E[y^2] of its responses on the example (None within attention), at the first use of a layer that
+    is used several times; last: measured at the last one.
     growth: what an error of the mean square of the network's input is multiplied by up to what the
     layer reads, by theory. bias_part: the part of E[y^2] that has to come from biases for it not to
     grow. spread: the variance of ln E[y^2] over draws, which finite width causes."""
@@ -99,6 +100,7 @@ class LayerInit:
     mean_drawn: float
     predicted: float | None
     measured: float | None
+    last: float | None = None
     bias_part: float = 0.0
     growth: float = 1.0
     spread: float = 0.0
@@ -140,37 +142,45 @@ class InitReport(Report):
     def _lost(self) -> str:
         """Warn of the first responses that are not finite, or far too large or small."""
         for row in self.layers:
-            second = math.nan if row.measured is None else row.measured
-            size = second / row.share
-            if row.measured is None or (row.share == 0 == second) or self.rule == "fixup":
+            if row.last is None or self.rule == "fixup":
                 continue
-            if not math.isfinite(second):
+            size = row.last / row.share
+            if not math.isfinite(size):
                 return (
                     f"the responses of {row.layer} are not finite on the example; use another "
                     "activation, normalisation or residual connections"
                 )
             if not 1 / LARGEST_SECOND < size < LARGEST_SECOND:
                 word = "explodes" if size > 1 else "vanishes"
-                better = 'init="he"' if self.mode == "empirical" else 'mode="empirical"'
+                better = 'init="he", ' if self.mode == "empirical" else 'mode="empirical", '
+                place = ""
+                if row.last != row.measured:
+                    better, place = "", " at its last use"
+                elif not self._is_curable:
+                    better = ""
                 return (
-                    f"the signal {word}: the responses of {row.layer} have E[y²] = {second:.3g}; "
-                    f"use {better}, normalisation or residual connections"
+                    f"the signal {word}: the responses of {row.layer} have E[y²] = {row.last:.3g}"
+                    f"{place}; use {better}normalisation or residual connections"
                 )
         return ""
+
+    @property
+    def _is_curable(self) -> bool:
+        is_stable = all(row.growth <= GROWTH_LIMIT for row in self.layers)
+        return is_stable or all(row.bias_part < LARGEST_BIAS for row in self.layers)
 
     def _unstable(self) -> str:
         """Warn of a network in which errors of the mean square grow."""
         worst = max(self.layers, key=lambda row: row.growth, default=None)
         if worst is None or worst.growth <= GROWTH_LIMIT:
             return ""
-        is_curable = all(row.bias_part < LARGEST_BIAS for row in self.layers)
-        cure = 'mode="empirical" (it measures, and draws biases), ' if is_curable else ""
+        cure = 'mode="empirical" (it measures, and draws biases), ' if self._is_curable else ""
         lacks = any(row.bias_part == math.inf for row in self.layers)
         reason = "without biases no start cures it" if lacks else "no start cures it"
         return (
             f"not stable in depth: by theory an error of the mean square grows {worst.growth:.3g} "
             f"times up to {worst.layer}, which reads {worst.reads}"
-            f"{'' if is_curable else f', and {reason}'}; use {cure}normalisation, residual "
+            f"{'' if self._is_curable else f', and {reason}'}; use {cure}normalisation, residual "
             "connections or another activation such as relu"
         )
 

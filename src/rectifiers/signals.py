@@ -186,8 +186,10 @@ def after_function(
     columns = max(channels, *(signal.values.shape[1] for signal in signals), 1)
     with torch.enable_grad():
         values = [signal.values.expand(-1, columns).clone().requires_grad_() for signal in signals]
-        try:
-            out = function(*(x.clone() for x in values))  # copies, because it may work in place
+        try:  # copies, because it may work in place
+            if function(*(x[:2].clone() for x in values)).shape != (2, columns):
+                return None  # a scale per channel of maps, which broadcasts
+            out = function(*(x.clone() for x in values))
         except Exception:  # a module that takes maps only
             return None
         partials: Sequence[Tensor] = [torch.zeros_like(x) for x in values]  # of a step function
@@ -270,7 +272,7 @@ class Trace:
     with the number of layers that share it.
     sums: the largest number of residual sums on one way. residual: by such sum the layers of its
     branch, in order; none where it does not end in a layer. responses: by layer, (predicted,
-    measured) E[y^2].
+    measured) E[y^2], at its first use; last: measured at its last use.
     unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run
     came to it."""
 
@@ -281,6 +283,7 @@ class Trace:
     sums: int = 0
     residual: list[tuple[str, ...]] = field(default_factory=list)
     responses: dict[str, tuple[float, float]] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
     unexplained: dict[str, str] = field(default_factory=dict)
 
     def consume(self, signal: Signal) -> None:

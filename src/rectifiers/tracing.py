@@ -316,6 +316,7 @@ class _Tracer(TorchFunctionMode):
             second += float(call.bias.double().square().mean())
         measured_second = float(out.detach().double().square().mean())
         self.trace.responses.setdefault(call.name, (second, measured_second))
+        self.trace.last[call.name] = measured_second
         details: dict[str, Any] = {"origins": (call.name,), "ends": (call.name,)}
         details |= lengths_after([call.signal], call.name)
         details["growth"] *= by_weight / second if 0 < second < math.inf else 1.0
@@ -345,6 +346,7 @@ class _Tracer(TorchFunctionMode):
         parts = zip(names, args[:3], joint.chunk(3), biases, signals, strict=True)
         for name, x, weight, bias, signal in parts:
             self.trace.consume(signal)
+            self.trace.feeds.setdefault(name, []).append((("attention",), 1.0))
             call = LayerCall(name, weight, bias, weight.shape[1], weight.shape[0], signal)
             self._meet(call, partial(F.linear, x, weight, bias))
         plain = list(args)

@@ -233,8 +233,8 @@ def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
             new = PReLU(1 if slopes is None else slopes.numel()).train(module.training)
             if slopes is not None:
                 new.weight = slopes
-            elif (other := next(model.parameters(), None)) is not None:
-                new = new.to(other.device)
+            elif other := [p for p in model.parameters() if p.is_floating_point()]:
+                new = new.to(other[0])
             swapped[module] = new
         if not place:
             return swapped[module]

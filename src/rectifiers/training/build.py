@@ -243,14 +243,12 @@ def build_network(
     network = build(config, source, flat_input)
     is_empirical = config.init.mode == "empirical"
     batch = images() if images and (is_empirical or needs_images(rule)) else None
-    if is_empirical and batch is None:
-        raise InputError("init.mode=empirical measures responses, and there are no images here")
     name = config.init.target.rpartition(".")[2]
     settings: dict[str, Any] = {"seed": config.seed, "name": name, "bias": config.init.bias}
     if isinstance(network, ModuleNetwork):
         settings["mode"] = "empirical" if is_empirical else "forward"
         init_report = network.initialize(rule, **settings, images=batch)
-    elif is_empirical and batch is not None:
+    elif is_empirical:
         init_report = initialize_empirically(network, network.sites(), rule, batch, **settings)
     else:
         settings["first_layer_linear"] = config.init.first_layer_linear
