@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
+TWINE_VERSION := 7.0.0
 UV := PATH="$$PATH:$(abspath $(BIN))" uv
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python --build-constraints requirements.lock
 READY := $(VENV)/.train
@@ -15,7 +16,7 @@ LIBRARY := src/rectifiers/prelu/library.so
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs check table claims card bench bench-gpu lock clean
+.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs check table claims card bench bench-gpu dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +49,7 @@ native: $(VENV)/.made ## compile the C sources (done by itself where they change
 $(LIBRARY): $(foreach folder,$(NATIVE),$(wildcard $(folder)/*.c $(folder)/*.h)) $(COMPILE) | $(VENV)/.made
 	@$(BIN)/python $(COMPILE)
 
-train: $(READY) $(LIBRARY) ## train with PReLU from He initialisation, test, print the result
+train: $(READY) $(LIBRARY) ## train with PReLU from He initialisation, test and report
 	@$(BIN)/python train.py activation=prelu init=he
 
 test: lint types $(LIBRARY) ## lint, types and quick tests: six minutes on two cores
@@ -73,7 +74,7 @@ types: $(VENV)/.dev ## mypy on src
 format: $(VENV)/.dev ## let ruff format and repair
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format --quiet
 
-data: $(VENV)/.imagenet ## prepare the miniature archives again and compare with dvc.lock
+data: $(VENV)/.imagenet ## prepare the miniature archives again, compare with dvc.lock
 	@PATH="$(abspath $(BIN)):$$PATH" dvc repro --force --quiet
 	@git diff --exit-code dvc.lock || { git checkout --quiet dvc.lock; \
 		echo "error: other bytes came out than dvc.lock pins, which stays as it was; dvc repro --force pins what comes out"; exit 1; }
@@ -102,18 +103,22 @@ docs: $(VENV)/.docs ## build the documentation into site/
 	@echo site/index.html
 
 bench: $(VENV)/.report $(LIBRARY) ## time PReLU, steps, processes and reading on this machine
-	@for question in pipeline prelu step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
+	@for question in pipeline prelu networks step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 
 bench-gpu: $(VENV)/.report $(LIBRARY) ## the same on a GPU
 	@$(NEEDS_GPU)
-	@for question in prelu step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
+	@for question in prelu networks step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 	@echo "Please send in the file named above, from results/bench/, by a pull request."
+
+dist: $(VENV)/.dev ## the sdist and the wheel, into dist/, checked
+	@rm -rf dist && $(BIN)/python -m hatchling build
+	@$(UV) tool run --quiet --from twine==$(TWINE_VERSION) twine check --strict dist/*
 
 lock: | $(VENV)/.made ## resolve requirements.lock again; UPGRADE=--upgrade: newest
 	@$(UV) pip compile pyproject.toml --extra dev --extra docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make lock" --quiet $(UPGRADE) --output-file requirements.lock
 
 clean: ## remove .venv, caches and what was built; runs and data stay
-	@rm -rf $(VENV) $(LIBRARY) site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(LIBRARY) dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

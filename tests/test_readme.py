@@ -85,14 +85,6 @@ def test_the_printed_report_is_what_the_code_prints(capsys: pytest.CaptureFixtur
         assert float(word) == pytest.approx(float(other), rel=0.02) if is_number else word == other
 
 
-def test_the_prices_of_prelu_are_those_of_the_benchmark() -> None:
-    (shown,) = re.findall(r"^\| (small14,.*) \|$", README, flags=re.MULTILINE)
-    page = (ROOT / "docs" / "results" / "performance.md").read_text()
-    layer, *numbers = shown.replace(" bytes", "").split(" | ")
-    (measured,) = re.findall(rf"^\| {layer} \| [^|]* \| (.*) \|$", page, flags=re.MULTILINE)
-    assert numbers == measured.split(" | ")
-
-
 def test_the_headline_of_a_card_is_that_of_the_entry() -> None:
     text = " ".join(section("Measure your own activation").split())
     place, relu, prelu = re.search(
@@ -101,6 +93,22 @@ def test_the_headline_of_a_card_is_that_of_the_entry() -> None:
     relu, prelu = (interval.replace(", ", " (") + ")" for interval in (relu, prelu))
     row = f"| mish | {place} = | better, {relu} | worse, {prelu} |"
     assert row in (RESULTS / "CARDS.md").read_text()
+
+
+def test_what_swap_prelu_saves_is_measured() -> None:
+    path = ROOT / "results" / "bench" / "amd-epyc-avx512.json"
+    steps = json.loads(path.read_text())["questions"]["networks"]["step"]
+    lines = README[README.index("| | iresnet18") :].splitlines()
+    names, times, memory = (lines[i].strip("|").split("|")[1:] for i in (0, 2, 3))
+    for name, *shown in zip(names, times, memory, strict=True):
+        step = next(step for key, step in steps.items() if key.startswith(name.strip()))
+        kept = step["kept_bytes"]
+        ratios = (
+            step["over_before"]["after swap_prelu"]["median"],
+            kept["after swap_prelu"] / kept["torch's PReLU"],
+        )
+        assert [float(number) for number in shown] == [round(ratio, 2) for ratio in ratios], name
+        assert kept["after swap_prelu"] == kept["ReLU"]
 
 
 @pytest.mark.slow

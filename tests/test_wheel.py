@@ -81,6 +81,8 @@ def test_the_wheel_holds_code_and_configuration(
     assert "rectifiers-train = rectifiers.cli:main" in entry_points.read_text()
     if shutil.which("cc"):
         assert (package / "prelu" / "library.so").is_file()
+    (facts,) = installed.glob("*.dist-info/WHEEL")
+    assert "Tag: py3-none-" in facts.read_text()  # for every Python of its platform
 
 
 @pytest.mark.process
