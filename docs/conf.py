@@ -40,7 +40,7 @@ exclude_patterns = [
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 highlight_language = "text"
 default_role = "literal"
-smartquotes = False
+smartquotes_action = "D"  # dashes alone: quotes are code
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
