@@ -43,10 +43,7 @@ def run(task: str, rate: float, seed: int, error_pct: float | None, loss: float 
 
 
 def results(
-    name: str,
-    errors: Sequence[float | None],
-    losses: Sequence[float] = (1.0,) * 5,
-    **changes: Any,
+    name: str, errors: Sequence[float | None], losses: Sequence[float] = (1.0,) * 5, **changes: Any
 ) -> EntryResults:
     """An entry that is complete on the quick tasks, with these errors on `easy` and losses on
     `deep`."""

@@ -134,7 +134,7 @@ def test_ties_and_censored_values_do_not_make_a_median_significant() -> None:
 @pytest.mark.parametrize("statistic", sorted(FEWEST))
 def test_too_few_seeds_are_no_verdict(statistic: str) -> None:
     fewest = FEWEST[statistic]
-    assert judge([], 6, statistic, MOST) == Finding(Verdict.NOT_RUN)
+    assert judge([], 6, statistic, MOST).verdict is Verdict.NOT_RUN
     few = judge([1.0] * (fewest - 1), fewest - 1, statistic, MOST)
     assert (few.verdict, few.n, few.low) == (Verdict.TOO_FEW, fewest - 1, -math.inf)
     assert (

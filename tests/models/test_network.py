@@ -33,9 +33,7 @@ def build(
 
 @pytest.mark.parametrize("model", ["small14", "mlp"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_any_activation_fits_any_network_and_every_parameter_gets_a_gradient(
-    activation, model: str
-) -> None:
+def test_every_parameter_gets_a_gradient(activation, model: str) -> None:
     network = build(activation, model=model)
     scores = network(torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0)))
     assert scores.shape == (4, 10)
@@ -43,14 +41,6 @@ def test_any_activation_fits_any_network_and_every_parameter_gets_a_gradient(
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in network.parameters())
     counted = sum(p.numel() for layer in network.sites() for p in layer.module.parameters())
     assert counted == sum(shape.parameters for shape in network.shapes)
-
-
-def test_small14_has_thirteen_shared_slopes_or_one_per_channel() -> None:
-    with torch.device("meta"):
-        shared, wise = (build(f, width=1.0, input_px=224) for f in (A.prelu_shared, A.prelu))
-    assert sum(s.numel() for s in shared.slopes().values()) == 13
-    per_channel = 64 + 4 * 128 + 6 * 256 + 2 * 4096
-    assert sum(s.numel() for s in wise.slopes().values()) == per_channel
 
 
 def test_every_prelu_has_its_own_slopes() -> None:
@@ -68,17 +58,6 @@ def test_the_order_is_weights_norm_activation_dropout() -> None:
     assert [name for name, _ in network.trunk.named_children()][:4] == trunk
     assert [name for name, _ in network.head.named_children()] == head
     assert network.head.get_submodule("fc1_drop").p == 0.5
-
-
-def test_batch_norm_normalises_every_maxout_piece() -> None:
-    network = build(A.maxout, norm="batch")
-    assert network.trunk.get_submodule("conv2_1_norm").num_features == 2 * 8
-    assert network(torch.randn(4, 1, 32, 32)).shape == (4, 10)
-
-
-def test_a_pyramid_lets_any_larger_image_through() -> None:
-    network = build(A.relu).eval()
-    assert network(torch.randn(2, 1, 40, 57)).shape == (2, 10)
 
 
 @pytest.mark.process
