@@ -93,7 +93,7 @@ claims: $(VENV)/.report ## run the claims' runs that are missing (results/claims
 	@$(BIN)/python scripts/report.py collect >/dev/null
 	@$(BIN)/python scripts/report.py claims
 
-card: $(VENV)/.report $(LIBRARY) ## what an activation is worth, in ten minutes on two cores: make card ACTIVATION=mish, or INIT=orthogonal, or both
+card: $(VENV)/.report $(VENV)/.benchmark $(LIBRARY) ## what an activation is worth, in ten minutes on two cores: make card ACTIVATION=mish, or INIT=orthogonal, or both
 	@test -n "$(ACTIVATION)$(INIT)" || { echo "give ACTIVATION= or INIT=, as in make card ACTIVATION=mish" >&2; exit 2; }
 	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT))
 

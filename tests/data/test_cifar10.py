@@ -142,6 +142,14 @@ def test_every_form_holds_the_same_images(images: Images, form: str, tmp_path: P
             assert np.array_equal(split.image(i).numpy(), pixels)
 
 
+def test_first_training_images_of_each_class(images: Images, tmp_path: Path) -> None:
+    root, cache = str(write_folder(images, tmp_path / "there")), str(tmp_path / "cache")
+    whole, part = cifar10(root, cache_dir=cache), cifar10(root, cache_dir=cache, train_per_class=2)
+    assert list(part.train.labels) == [label for label in range(10) for _ in range(2)]
+    assert np.array_equal(part.train.image(2), whole.train.image(PER_CLASS["train"]))
+    assert part.digest != whole.digest
+
+
 def test_the_archive_is_what_torchvision_reads(
     images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,8 @@ BAD = [
     ("model.width=65", "model.width=65", "equal to 64"),
     ("preprocess.scale=big", "preprocess.scale=big", "unit_rms"),
     ("data.crop_px=37", "data.crop_px=37", "raise data.resize_px"),
+    ("data=mnist1d data.flip=true", "data.signal=true", "data.flip=false"),
+    ("data=mnist1d model=resnet20", "data.signal", "data.signal=false"),
     ("data.scale_jitter_px=[20,40]", "data.scale_jitter_px=[20, 40]", "[32,64]"),
     ("data.num_workers=1025", "data.num_workers=1025", "equal to 1024"),
     (

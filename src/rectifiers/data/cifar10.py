@@ -23,10 +23,11 @@ from torchvision.datasets.utils import check_integrity, download_url
 
 from rectifiers.data.images import list_classes, read_rgb, write_cache
 from rectifiers.data.sources import Source, failed_download, root_folder
-from rectifiers.data.splits import ArraySplit
+from rectifiers.data.splits import ArraySplit, take
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes
+from rectifiers.runtime.ranges import Count
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PACKED, UNPACKED = datasets.CIFAR10.filename, datasets.CIFAR10.base_folder
@@ -45,9 +46,16 @@ class _OtherImages(Exception):
     """The images are not those of CIFAR-10."""
 
 
-def cifar10(root: str | None = None, download: bool = False, cache_dir: str = ".cache") -> Source:
+def cifar10(
+    root: str | None = None,
+    download: bool = False,
+    cache_dir: str = ".cache",
+    train_per_class: Count | None = None,
+) -> Source:
     """CIFAR-10: 50,000 + 10,000 colour images, 32 x 32, ten classes, with the same hash in any of
     its forms.
+
+    train_per_class: the first so many training images of each class; None for all.
 
     root: a folder with the official python archive, packed or unpacked, or with
     `train/<class>/<official name>.png` and `test/...`; `data/` by default. Where `download` allows
@@ -72,7 +80,11 @@ def cifar10(root: str | None = None, download: bool = False, cache_dir: str = ".
         )
         for part in _parts(rows)
     )
-    return Source("cifar10", CLASSES, 3, train, val, digests=DIGESTS)
+    if train_per_class is None:
+        return Source("cifar10", CLASSES, 3, train, val, digests=DIGESTS)
+    first = range(min(train_per_class, PER_CLASS["train"]))  # images are sorted by class
+    indices = np.add.outer(np.arange(len(CLASSES)) * PER_CLASS["train"], first).ravel()
+    return Source("cifar10", CLASSES, 3, take(train, indices), val)
 
 
 def _parts(rows: np.ndarray) -> list[np.ndarray]:
