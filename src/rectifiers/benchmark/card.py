@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 from rectifiers.analysis.output import MAPS, MEASURED, THEORY, cell, column, lookup, new_figure
 from rectifiers.benchmark import ranking
-from rectifiers.benchmark.definition import Entry, benchmark
-from rectifiers.benchmark.ranking import BASELINES, difference_text, score_text, scores_of
-from rectifiers.benchmark.run import MAX_BYTES, EntryResults, refusal
+from rectifiers.benchmark.definition import SIZES, Entry, benchmark
+from rectifiers.benchmark.ranking import BASELINES, difference, score_text
+from rectifiers.benchmark.run import MAX_BYTES, EntryResults, refusal, search
 from rectifiers.results.documents import markdown, write_svg
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id
@@ -30,9 +30,9 @@ from rectifiers.runtime.machine import name as processor_name
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 
 PARTS = {"theory": "Theory", "init": "At the start", "cost": "What it costs"}  # besides the runs
-DEEP, TIMED = "deep50", "chain14"  # the tasks whose network starts, and whose steps are timed
+DEEP, TIMED = "deep50", "conv6"  # the tasks whose network starts, and whose steps are timed
 SEEDS = 5  # draws of the network that starts
-TITLES = {"relu": "ReLU", "prelu": "PReLU"}
+TITLES = {"relu": "ReLU", "prelu": "PReLU", "gelu": "GELU", "silu": "SiLU"}
 THEORY_ROWS = {
     "weight_variance": "n Var[w] of the initialiser",
     "gain": "gain, 1/sqrt(E[f²])",
@@ -60,12 +60,21 @@ INIT_COLUMNS = {
 @dataclass(frozen=True)
 class Card:
     """A card's numbers. parts: what was measured, by the names of PARTS; failed: why a part was
-    not. baselines: the results of ReLU and PReLU where there are any."""
+    not. entries: the others that have results; baselines are among them."""
 
     results: EntryResults
-    baselines: Mapping[str, EntryResults]
+    entries: Mapping[str, EntryResults]
     parts: Mapping[str, dict[str, Any]]
     failed: Mapping[str, str]
+
+    def baselines(self, task: str) -> dict[str, EntryResults]:
+        """Return the baselines that are complete on a task, without the entry itself."""
+        others = {name: self.entries.get(name) for name in BASELINES if name != self.results.entry}
+        return {name: e for name, e in others.items() if e is not None and e.gap(task) is None}
+
+    def complete_tasks(self) -> list[str]:
+        """Return the tasks that the entry is complete on."""
+        return [task for task in self.results.tasks() if self.results.gap(task) is None]
 
     def markdown(self) -> str:
         """Return the card as Markdown, the headline first; its figure lies beside it."""
@@ -144,40 +153,54 @@ def _measure(name: str, entry: Entry, config: RunConfig) -> dict[str, Any]:
 
 
 def _headline(card: Card) -> str:
-    """The probabilities of improvement over the baselines, and what limits them."""
-    results, rows = card.results, []
-    for base in (base for base in card.baselines if base != results.entry):
-        if (pair := ranking.improvement(results, card.baselines[base])) is not None:
-            tasks, chance = pair
-            label = f"probability to beat {TITLES[base]} (95 %)"
-            rows.append([label, str(chance), chance.verdict, str(tasks)])
-    text = "" if rows else "No results of ReLU or PReLU to compare with: run these, too.\n\n"
+    """The place among the entries, the largest difference to ReLU, and what limits both."""
+    results, name, sentences = card.results, card.results.entry, []
+    entries = {**card.entries, name: results}
+    complete = set(card.complete_tasks())
+    for size in SIZES:
+        tasks = [task for task in ranking.ranked_tasks(entries, size) if task in complete]
+        if not tasks:
+            continue
+        ranks = ranking.ranking(entries, tasks)
+        placed = [other for other in ranks.names if other not in benchmark().controls]
+        place = "a control"
+        if name in placed:
+            place = f"place {placed.index(name) + 1} of {len(placed)}"
+            ties = [tie for tie in ranks.ties(name) if tie in placed and tie != name]
+            if ties:
+                place += f", tied with {', '.join(str(placed.index(tie) + 1) for tie in ties)}"
+        error = f"{ranks.ratio(name)} times ReLU's error on {', '.join(tasks)}"
+        sentences.append(f"{name}, {size} tasks: {place}. {error}.")
+        if (depth := ranking.depth_reached(results, size)) is not None:
+            sentences.append(f"Trains to depth {depth}." if depth else "Trains at no depth asked.")
+    text = " ".join(sentences)
+    text = f"{text}\n\n" if text else "No results of ReLU to compare with: run it, too.\n\n"
     text += "".join(f"{task}: {gap}.\n\n" for task in results.tasks() if (gap := results.gap(task)))
-    if judged := [run for task in results.tasks() for run in results.judged(task)]:
-        lost = f"{sum(run.diverged for run in judged)} of {len(judged)}"
-        rows.append(["judged runs that diverged", lost, "-", str(len(results.tasks()))])
-    return text + markdown(["", "", "verdict", "tasks"], rows)
+    judged = [run for task in results.tasks() for run in results.judged(task)]
+    lost = sum(run.diverged for run in judged)
+    return text + (f"{lost} of {len(judged)} judged runs diverged.\n" if judged else "")
 
 
 def _tasks(card: Card) -> str:
     results, rows = card.results, []
-    tasks = {name: benchmark().tasks[name] for name in results.tasks()}
-    for name, values in scores_of(results, tasks).items():
-        task, rate = tasks[name], results.rate(name)
-        end = ", an end of the grid" if rate in (min(task.rates), max(task.rates)) else ""
-        spread = "" if task.reach else f" [{min(values):.2f} to {max(values):.2f}]"
-        row = [name, f"{score_text(task, values)}{spread}", f"{rate:g}{end}"]
+    for name in card.complete_tasks():
+        rates, chosen = search(name, results.runs)
+        row = [name, score_text(results, name), f"{chosen:g}"]
+        row[-1] += ", an end of the ladder" if chosen in (rates[0], rates[-1]) else ""
+        others = card.baselines(name)
         for base in BASELINES:
-            other = card.baselines.get(base)
-            others = scores_of(other, {name: task}) if other and base != results.entry else {}
-            row.append(difference_text(task, values, others[name]) if others else "-")
+            if base in others:
+                mean = difference(results, others[base], name)
+                row.append(f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})")
+            else:
+                row.append("-")
         rows.append(row)
     head = ["task", "error on test, %, or seeds that train", "rate"]
     text = (
-        f"At its own best learning rate, {benchmark().seeds} seeds, paired with ReLU and PReLU at "
-        "theirs; in brackets the least and the largest of the seeds.\n\n"
+        f"At the rate that its own search chose, {benchmark().seeds} seeds, paired with the "
+        "baselines at theirs.\n\n"
     )
-    return text + markdown([*head, *(f"minus {base} (95 %)" for base in BASELINES)], rows)
+    return text + markdown([*head, *(f"minus {TITLES[base]} (95 %)" for base in BASELINES)], rows)
 
 
 def _theory(part: dict[str, Any]) -> str:
@@ -209,10 +232,10 @@ def _cost(part: dict[str, Any]) -> str:
 
 
 def figure(card: Card) -> Figure:
-    """Draw the function, a deep chain's start, and the errors; a part that was not measured stays
-    empty."""
+    """Draw the function, a deep chain's start, and the differences of errors; a part that was not
+    measured stays empty."""
     drawn = new_figure(9, 7, card.results.entry)
-    function, forward, backward, errors = drawn.subplots(2, 2).flat
+    function, forward, backward, differences = drawn.subplots(2, 2).flat
     if curve := card.parts.get("theory", {}).get("curve"):
         function.plot(curve["z"], curve["f"], color=MEASURED, label="f")
         function.plot(curve["z"], curve["slope"], color=MAPS, lw=1, label="f'")
@@ -221,7 +244,7 @@ def figure(card: Card) -> Figure:
     if layers := card.parts.get("init", {}).get("layers"):
         _plot_depth(forward, layers, "response", "responses: log10 E[y²]")
         _plot_depth(backward, layers, "gradient", "gradients: log10 E[Δy²], last layer 1")
-    _plot_errors(errors, {card.results.entry: card.results, **card.baselines})
+    _plot_differences(differences, card)
     return drawn
 
 
@@ -236,14 +259,17 @@ def _plot_depth(axes: Axes, layers: list[dict[str, Any]], moment: str, title: st
     axes.legend(fontsize=8)
 
 
-def _plot_errors(axes: Axes, entries: Mapping[str, EntryResults]) -> None:
-    tasks = {name: task for name, task in benchmark().tasks.items() if task.reach is None}
-    scores = {name: scores_of(results, tasks) for name, results in entries.items()}
-    names = [name for name in tasks if any(name in values for values in scores.values())]
-    for i, (entry, values) in enumerate(scores.items()):
-        x = [names.index(name) + 0.2 * (i - 1) for name in values for _ in values[name]]
-        y = [score for name in values for score in values[name]]
-        axes.plot(x, y, "o", ms=4, alpha=0.7, color=f"C{i}", label=entry)
-    axes.set(title="error on test, %, each seed", yscale="log")
-    axes.set_xticks(range(len(names)), names, rotation=30, fontsize=8, ha="right")
-    axes.legend(fontsize=8)
+def _plot_differences(axes: Axes, card: Card) -> None:
+    """Draw the differences of errors to the baselines, with intervals, a row each."""
+    rows = []
+    for task in card.complete_tasks():
+        if benchmark().tasks[task].depth is None:
+            for base, other in card.baselines(task).items():
+                rows.append((f"{task} - {TITLES[base]}", difference(card.results, other, task)))
+    for y, (_, mean) in enumerate(reversed(rows)):
+        if mean.low is not None and mean.high is not None:
+            axes.plot([mean.low, mean.high], [y, y], color=MEASURED)
+        axes.plot(mean.mean, y, "o", ms=4, color=MEASURED)
+    axes.axvline(0, color="0.7", lw=1)
+    axes.set_yticks(range(len(rows)), [label for label, _ in reversed(rows)], fontsize=8)
+    axes.set(title="error minus the baseline's, points, 95 %")
