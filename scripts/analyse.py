@@ -2,7 +2,6 @@
 
 propagation         variance of responses and gradients, layer by layer
 gain                gains and stability of every activation, yours too
-phase               ordered, critical and chaotic chains; He's point among them
 histograms          activations and gradients along a training
 responses run=<id>  means, active and dead units, slopes of a run [runs_dir= trust=[<module>]]
 fisher              Fisher information of a small network, for several slopes

@@ -34,8 +34,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     places[ROOT / "src" / "rectifiers" / "explorer.html"] = "explorer.html"
     for path in (ROOT / "results").glob("*.md"):
         places[path] = f"results/{path.name.lower()}"
-    for path in (ROOT / "results" / "figures" / "claims").glob("*.svg"):
-        places[path] = path.relative_to(ROOT).as_posix()
+    for pattern in ("claims/*.md", "figures/claims/*.svg"):
+        for path in (ROOT / "results").glob(pattern):
+            places[path] = path.relative_to(ROOT).as_posix()
     for path, place in places.items():
         files.append(File.generated(config, place, abs_src_path=str(path)))
     return files

@@ -154,8 +154,8 @@ def experiments() -> str:
 
 
 def write_claims(check: bool) -> Outcome:
-    """Register the claims' arms, and write results/CLAIMS.md and FINDINGS.md with a table per claim
-    and a figure where its numbers changed; or say which are stale."""
+    """Register the claims' arms, and write results/CLAIMS.md, FINDINGS.md and QUESTIONS.md, of each
+    claim a page, its runs, and a figure where its numbers changed; or say which are stale."""
     from rectifiers.claims import figures
 
     folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
@@ -165,8 +165,7 @@ def write_claims(check: bool) -> Outcome:
     found = claim_records.load(folder)
     problem = check_claims(found)
     results = [answer(claim, found) for claim in claims()]
-    texts[path] = claims_report.claims_page(results, found)
-    texts[RESULTS / "FINDINGS.md"] = claims_report.findings_page(results)
+    texts |= {RESULTS / p: text for p, text in claims_report.pages(results, found).items()}
     for claim in (claim for claim in claims() if claim.tests):
         texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, found)
     drawings = RESULTS / claims_report.FIGURES
@@ -174,7 +173,8 @@ def write_claims(check: bool) -> Outcome:
     words = {svg: figures.description(result) for svg, result in drawn.items()}
     changed = [svg for svg in drawn if not documents.shows(svg, words[svg])]
     if check:
-        left = {*folder.glob("*.csv"), *folder.glob("*.yaml"), *drawings.glob("*.svg")}
+        left = {path for suffix in ("csv", "md", "yaml") for path in folder.glob(f"*.{suffix}")}
+        left |= {*drawings.glob("*.svg")}
         stale = documents.stale_files(texts, left - drawn.keys())
         documents.refuse_stale([*stale, *changed], "make claims")
     else:
@@ -185,8 +185,7 @@ def write_claims(check: bool) -> Outcome:
         raise InputError(problem)
     print(problem, end="\n" * bool(problem), file=sys.stderr)
     verdicts = {result.claim.name: str(result.verdict) for result in results}
-    made = [asdict(table) for table in claims_report.tables(results)]
-    outcome = {"path": str(path), "written": not check, "verdicts": verdicts, "tables": made}
+    outcome = {"path": str(path), "written": not check, "verdicts": verdicts}
     return outcome, "" if check else str(path)
 
 

@@ -58,10 +58,7 @@ def searched(task: str, errors: Mapping[float, Sequence[float | None]]) -> list[
 
 
 def results(
-    name: str,
-    errors: Sequence[float | None],
-    losses: Sequence[float] = (1.0,) * 5,
-    **changes: Any,
+    name: str, errors: Sequence[float | None], losses: Sequence[float] = (1.0,) * 5, **changes: Any
 ) -> EntryResults:
     """An entry that is complete on the quick tasks at a rate of 0.03, with these errors on `easy`
     and losses on `deep`."""

@@ -4,9 +4,7 @@ seconds."""
 import gc
 import os
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # bit-for-bit claims are made for one thread; two workers share two cores
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for which equal bits are claimed
 
 import importlib.util
 import runpy
@@ -33,17 +31,19 @@ ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 
 # Real digits through a small perceptron: a run of a second.
-TINY = (
-    "model=mlp",
-    "model.depth=2",
-    "model.hidden=32",
-    "model.dropout=0.5",
-    "data.resize_px=10",
-    "data.crop_px=8",
-    "data.protocol=paper",
-    "trainer.max_epochs=3",
-    "logger=csv",
-    "threads=1",
+TINY = tuple(
+    [
+        "model=mlp",
+        "model.depth=2",
+        "model.hidden=32",
+        "model.dropout=0.5",
+        "data.resize_px=10",
+        "data.crop_px=8",
+        "data.protocol=paper",
+        "trainer.max_epochs=3",
+        "logger=csv",
+        "threads=1",
+    ]
 )
 
 
@@ -113,9 +113,7 @@ def tiny(tmp_path: Path, fitted: Path) -> Callable[..., RunConfig]:
 
 
 @pytest.fixture
-def call(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., CompletedProcess[str]]:
+def call(monkeypatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., CompletedProcess[str]]:
     """Run `train.py` or a script in the test's own process, as `python <program> <arguments>` would
     in a new one."""
 

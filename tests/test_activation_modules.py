@@ -9,11 +9,10 @@ import torch
 from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers.activation_modules import SMOOTH, leaky_slope, shape
-from rectifiers.data.sources import digits
 from rectifiers.gains import describe, moments, normal_rule
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
-from rectifiers.training import build, functions
+from rectifiers.training import functions
 
 
 @pytest.mark.parametrize(
@@ -27,9 +26,7 @@ from rectifiers.training import build, functions
         (30, 0.95, 0.1502007246),
     ],
 )
-def test_slopes_are_those_of_the_authors_package(
-    depth: int, similarity: float, slope: float
-) -> None:
+def test_slopes_are_the_authors(depth: int, similarity: float, slope: float) -> None:
     """Its numbers, of version 0.1.2 for a chain, were computed once; its own tolerance is 1e-8 of
     the similarity."""
     assert leaky_slope(depth, similarity) == pytest.approx(slope, abs=1e-7)
@@ -49,9 +46,7 @@ PACKAGE = [
 @pytest.mark.parametrize(
     ("function", "depth", *["numbers"]), [(name, depth, rest) for name, depth, *rest in PACKAGE]
 )
-def test_shaped_functions_are_those_of_the_authors_package(
-    function: str, depth: int, numbers: list[float]
-) -> None:
+def test_shaped_functions_are_the_authors(function: str, depth: int, numbers: list[float]) -> None:
     """Computed once with it, because it needs versions of scipy that are older than those here."""
     assert shape(function, depth, 1.5) == pytest.approx(numbers, rel=1e-6)
 
@@ -74,7 +69,7 @@ def test_shaped_functions_are_not_taken_for_rectifiers() -> None:
     assert second < 3.96
 
 
-def test_tailored_leaky_relu_leaves_of_orthogonal_inputs_what_is_asked() -> None:
+def test_tailored_slope_gives_the_asked_similarity() -> None:
     activation, c = A.tat_leaky_relu(4, depth=30, similarity=0.7), 0.0
     for _ in range(30):
         c = M.correlation_map(activation, c, 1.0, weight_variance=1.0)
@@ -86,7 +81,7 @@ def test_shallow_networks_get_a_plain_relu() -> None:
     torch.testing.assert_close(A.tat_leaky_relu(1, depth=5)(y), math.sqrt(2) * y.relu())
 
 
-def test_fifty_layers_tell_inputs_apart_that_relu_makes_alike() -> None:
+def test_fifty_shaped_layers_tell_inputs_apart() -> None:
     def end(activation: torch.nn.Module, weight_variance: float) -> float:
         c = 0.5
         for _ in range(50):
@@ -107,16 +102,9 @@ def test_depth_is_that_of_the_network_of_rows() -> None:
     assert functions.describe_activation(config) == describe(A.dks(1, depth=50))
 
 
-def test_every_layer_has_a_module_of_its_own() -> None:
-    network, _ = build.build_network(compose_config("activation=dks", "model=mlp"), digits(), None)
-    assert len({id(module) for module, _ in network.activations().values()}) == 3
-
-
-def test_networks_that_do_not_say_their_depth_ask_for_it() -> None:
+def test_unknown_depth_must_be_given() -> None:
     for activation in ("dks", "tat_leaky_relu"):
-        with pytest.raises(
-            InputError, match=r"activation\.depth=null is .*; give the number of nonlinear layers"
-        ):
+        with pytest.raises(InputError, match=r"activation\.depth=null is .*.*give the number of"):
             functions.check_functions(compose_config(f"activation={activation}", "model=resnet20"))
         functions.check_functions(
             compose_config(f"activation={activation}", "activation.depth=19", "model=resnet20")
@@ -124,7 +112,5 @@ def test_networks_that_do_not_say_their_depth_ask_for_it() -> None:
 
 
 def test_a_slope_that_no_form_reaches_is_named() -> None:
-    with pytest.raises(
-        InputError, match=r"softplus has no form of which 1 layers make a slope of 1\.5; lower"
-    ):
+    with pytest.raises(InputError, match=r"softplus has no form of which 1 layers make a.*lower"):
         A.dks(1, "softplus", depth=1)

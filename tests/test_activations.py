@@ -58,12 +58,12 @@ def test_prelu_passes_gradcheck(y: torch.Tensor, factory) -> None:
     )
 
 
-def test_slope_zero_is_relu_and_slope_one_is_linear(y: torch.Tensor) -> None:
+def test_slope_0_is_relu_and_1_linear(y: torch.Tensor) -> None:
     assert torch.equal(A.prelu(3, initial_slope=0.0).double()(y), A.relu(3)(y))
     assert torch.equal(A.prelu(3, initial_slope=1.0).double()(y), A.identity(3)(y))
 
 
-def test_slopes_start_at_a_quarter_one_per_channel_or_one_per_layer() -> None:
+def test_slopes_start_at_a_quarter() -> None:
     assert torch.equal(A.prelu(7).weight, torch.full((7,), 0.25))
     assert torch.equal(A.prelu_shared(7).weight, torch.full((1,), 0.25))
 
@@ -87,7 +87,7 @@ def test_crelu_and_glu_by_hand() -> None:
     assert [(pieces(m), outputs(m)) for m in modules] == [(1, 1), (2, 1), (2, 1), (1, 2)]
 
 
-def test_noisy_relu_has_the_noise_of_nair_and_hinton_in_training_alone() -> None:
+def test_noisy_relu_has_nair_and_hintons_noise() -> None:
     torch.manual_seed(0)
     module, y = A.noisy_relu(1), torch.tensor([[3.0], [0.0], [-2.0]]).repeat(1, 200_000)
     noise = module.train()(y[:1] + 20)[0] - 23  # so far from 0 nothing is cut off, and sigmoid is 1
@@ -100,7 +100,7 @@ def test_noisy_relu_has_the_noise_of_nair_and_hinton_in_training_alone() -> None
     assert torch.equal(module.eval()(y), y.relu())
 
 
-def test_activations_of_torch_are_given_by_name_with_their_own_settings() -> None:
+def test_torch_activations_are_given_by_name() -> None:
     prelu = A.torch_module(7, "PReLU", {"init": 0.1})
     assert repr(prelu) == "PReLU(num_parameters=7)"
     assert prelu.weight.tolist() == pytest.approx([0.1] * 7)
@@ -122,7 +122,7 @@ def config(*overrides: str) -> RunConfig:
     return compose_config("activation=by_layer", *MLP, *overrides)
 
 
-def test_the_name_goes_before_patterns_and_the_longer_pattern_before_the_shorter() -> None:
+def test_longer_patterns_go_first() -> None:
     layers = {
         "*": "tanh",
         "conv*": "sigmoid",
@@ -137,7 +137,7 @@ def test_the_name_goes_before_patterns_and_the_longer_pattern_before_the_shorter
     assert isinstance(A.by_layer(4, "fc1", "elu", None), nn.ELU)
 
 
-def test_every_layer_has_its_own_activation_and_the_gains_are_those_around_it() -> None:
+def test_layers_have_own_activations_and_gains() -> None:
     network, report = build.build_network(config(MIXED), digits(), None)
     fc = [module for module, _ in network.activations().values()]
     kinds = [PReLU, nn.LeakyReLU, nn.Tanh, nn.LeakyReLU]
@@ -151,24 +151,6 @@ def test_every_layer_has_its_own_activation_and_the_gains_are_those_around_it() 
     assert [row.backward_gain for row in report] == pytest.approx(backward)
     names = [row.activation_after for row in report]
     assert names == ["PReLU", "LeakyReLU", "Tanh", "LeakyReLU", None]
-
-
-def test_one_activation_for_all_layers_is_that_activation() -> None:
-    x = torch.randn(3, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    scores = [
-        build.build_network(one, digits(), None)[0](x)
-        for one in (config("activation.default=tanh"), compose_config(*MLP, "activation=tanh"))
-    ]
-    assert torch.equal(*scores)
-
-
-def test_a_record_says_which_layer_has_which() -> None:
-    mixed = config("activation.layers={fc_1: prelu}")
-    said = functions.describe_activation(mixed)
-    assert said == "by_layer(default: relu, layers: {fc_1: prelu})"
-    assert functions.name_activation({"activation": "by_layer"}, mixed, said) == {
-        "activation": said
-    }
 
 
 @pytest.mark.parametrize(
@@ -187,7 +169,7 @@ def test_a_choice_that_cannot_be_made_is_refused(override: str, message: str) ->
         functions.check_functions(config(f"activation.{override}"))
 
 
-def test_layers_agree_in_channels_per_unit_and_have_names() -> None:
+def test_layers_agree_in_channels() -> None:
     with pytest.raises(InputError, match=r"activation of fc_1 reads 2 and gives 1 channels"):
         build.build_network(config("activation.layers={fc_1: maxout}"), digits(), None)
     with pytest.raises(InputError, match=r"activation=by_layer .* model\._target_=.*resnet"):

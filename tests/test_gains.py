@@ -78,7 +78,7 @@ def test_moments_equal_the_closed_forms(factory, second: float, derivative: floa
 
 
 @pytest.mark.parametrize("factory", [A.crelu, A.glu, A.rrelu, A.noisy_relu])
-def test_moments_of_modules_that_say_them_are_those_of_samples(factory) -> None:
+def test_stated_moments_are_those_of_samples(factory) -> None:
     """A million numbers: the standard error of E[f^2] is below 0.002, so five of them are 0.01."""
     module, generator = factory(1000).train(), torch.Generator().manual_seed(0)
     torch.manual_seed(1)
@@ -104,7 +104,7 @@ def test_quadrature_agrees_with_the_rectifiers_closed_forms(factory) -> None:
     )
 
 
-def test_the_moments_of_prelu_follow_slopes_that_were_learned() -> None:
+def test_moments_follow_learned_slopes() -> None:
     f = A.prelu(2)
     with torch.no_grad():
         f.weight.copy_(torch.tensor([0.0, 1.0]))
@@ -134,9 +134,7 @@ def test_an_unknown_module_gets_its_moments_by_quadrature() -> None:
         (A.silu, 1.173),
     ],
 )
-def test_the_slope_of_the_variance_map_tells_which_fixed_points_repel(
-    factory, slope: float
-) -> None:
+def test_map_slope_tells_which_fixed_points_repel(factory, slope: float) -> None:
     """The derivative of q -> E[f(sqrt(q) z)^2] / E[f(z)^2] at q = 1, against a difference
     quotient."""
     f, h = factory(1).double(), 1e-4
@@ -175,9 +173,7 @@ def test_an_activation_without_a_gain_is_named() -> None:
 
     for module in (Nothing(), NotANumber()):
         for mode in ("forward", "backward"):
-            with pytest.raises(
-                InputError, match=rf"{type(module).__name__}\(\) has E.* use an init"
-            ):
+            with pytest.raises(InputError, match=rf"{type(module).__name__}\(\) has E.* use an"):
                 gain(module, mode=mode)
     assert gain(nn.ReLU()) == gain(nn.ReLU(), mode="backward") == math.sqrt(2)
     with pytest.raises(InputError, match=r"Halves\(\) maps"):
@@ -186,7 +182,7 @@ def test_an_activation_without_a_gain_is_named() -> None:
         moments(Says())
 
 
-def test_moments_that_diverge_are_infinite_and_the_others_finite() -> None:
+def test_diverging_moments_are_infinite() -> None:
     class Bell(nn.Module):
         """exp(c z^2), whose square has a mean of 1 / sqrt(1 - 4 c) for c < 1/4 and none from there
         on."""
@@ -204,8 +200,6 @@ def test_moments_that_diverge_are_infinite_and_the_others_finite() -> None:
 
 
 @pytest.mark.parametrize("mixing", [nn.Softmax(dim=1), nn.Softmax(dim=0), nn.LayerNorm(3)])
-def test_an_activation_that_mixes_its_inputs_has_no_moments_by_quadrature(
-    mixing: nn.Module,
-) -> None:
+def test_mixing_activation_has_no_quadrature(mixing: nn.Module) -> None:
     with pytest.raises(InputError, match=r"mixes its inputs, .* method `moments\(\)`"):
         moments(mixing, 3)

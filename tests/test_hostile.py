@@ -39,13 +39,8 @@ Call = Callable[..., CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     place = tmp_path_factory.mktemp("finished")
-    config = compose_config(
-        *TINY,
-        "trainer.max_epochs=1",
-        "evaluation=center",
-        f"runs_dir={place}/runs",
-        f"cache_dir={place}/cache",
-    )
+    places = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
+    config = compose_config(*TINY, "trainer.max_epochs=1", "evaluation=center", *places)
     return train(config, {"data": "digits"})
 
 
@@ -101,9 +96,6 @@ def refusal(done: CompletedProcess[str]) -> str:
     return line
 
 
-OWN_MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\n"
-
-
 @pytest.mark.parametrize(
     ("key", "target", "options", "trusted"),
     [
@@ -131,18 +123,12 @@ OWN_MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\n"
         ("data", "rectifiers.data.sources.ArraySplit", {}, "rectifiers.data.sources"),
     ],
 )
-def test_function_that_conf_does_not_name_for_its_group_is_refused(
-    read: Call,
-    finished: Outcome,
-    marker: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    key: str,
-    target: str,
-    options: dict[str, Any],
-    trusted: str,
+def test_function_not_in_conf_is_refused(
+    read, finished, marker, tmp_path, monkeypatch, key, target, options, trusted
 ) -> None:
-    (tmp_path / "hostile_module.py").write_text(OWN_MODULE.format(marker=str(marker)))
+    (tmp_path / "hostile_module.py").write_text(
+        f"import pathlib; pathlib.Path({str(marker)!r}).touch()"
+    )
     monkeypatch.syspath_prepend(tmp_path)
 
     def change(config: dict[str, Any]) -> None:
@@ -157,22 +143,14 @@ def test_function_that_conf_does_not_name_for_its_group_is_refused(
     assert "hostile_module" not in sys.modules
 
 
-def test_function_of_a_trusted_module_is_used(
-    read: Call,
-    finished: Outcome,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_function_of_a_trusted_module_is_used(read, finished, tmp_path, monkeypatch) -> None:
     (tmp_path / "friendly_module.py").write_text(
         "import os\nfrom torch import nn\ndef make(channels: int) -> nn.Module: return "
         "nn.PReLU(channels, init=0.25)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    folder = foreign(
-        finished,
-        tmp_path,
-        lambda config: config.update(activation={"_target_": "friendly_module.make"}),
-    )
+    made = {"_target_": "friendly_module.make"}
+    folder = foreign(finished, tmp_path, lambda config: config.update(activation=made))
     assert "add trust=[friendly_module]" in read(f"run={folder}").stderr
     done = read(f"run={folder}", "trust=[friendly_module]")
     assert done.returncode == 0, done.stderr
@@ -183,7 +161,7 @@ def test_function_of_a_trusted_module_is_used(
     assert "activation._target_=friendly_module.os.getenv is no function" in done.stderr
 
 
-def test_run_does_not_say_where_a_test_of_it_is_sent(folder: Path) -> None:
+def test_run_does_not_choose_its_logger(folder: Path) -> None:
     config = yaml.safe_load((folder / "config.yaml").read_text())
     older = {"name": "wandb", "project": "theirs", "mode": "online"}
     hostile = {"wandb": {"_target_": "os.system", "command": "true", "project": "theirs"}}
@@ -194,16 +172,8 @@ def test_run_does_not_say_where_a_test_of_it_is_sent(folder: Path) -> None:
         overrides = {"logger": "wandb", "logger.wandb.mode": "offline"}
         sent = of_run(str(folder), overrides)[0].logger.wandb
         assert sent is not None
-        assert (sent.target.rpartition(".")[2], sent.project, sent.mode) == (
-            "WandbLogger",
-            "rectifiers",
-            "offline",
-        )
-
-
-def test_functions_of_conf_need_no_trust(tmp_path: Path) -> None:
-    for path in sorted((CONF / "experiment").rglob("*.yaml")):
-        check_targets(yaml.safe_load(path.read_text()), path, ())
+        assert sent.target.endswith(".WandbLogger")
+        assert (sent.project, sent.mode) == ("rectifiers", "offline")
 
 
 BRACKETS = 200_000
@@ -212,17 +182,11 @@ BRACKETS = 200_000
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (
-            lambda text: text.replace("seed: 0", "seed: ${oc.env:SECRET}", 1),
-            "is a reference, and not a value",
-        ),
+        (lambda text: text.replace("seed: 0", "seed: ${oc.env:SECRET}", 1), "is a reference"),
         (lambda text: text.replace("seed: 0", "seed: ???", 1), "Missing mandatory value"),
-        (lambda text: f"{text}\nseed: 0\n", "a key stands twice in the mapping of line 1"),
+        (lambda text: f"{text}\nseed: 0\n", "a key stands twice"),
         (lambda text: f"a: &a [1]\nb: *a\n{text}", "an alias in line 2"),
-        (
-            lambda text: "!!python/object/apply:os.system ['touch MARKER']",
-            "could not determine a constructor",
-        ),
+        (lambda text: "!!python/object/apply:os.system ['touch MARKER']", "a constructor"),
         (lambda text: f"a: {'[' * BRACKETS}{']' * BRACKETS}\n{text}", "it is nested too deeply"),
         (lambda text: text + "#" * 2**24, "it is larger than 16,777,216 bytes"),
         (lambda text: "trainer: {}\ndata: 1\n", "it is no configuration of a run"),
@@ -231,11 +195,11 @@ BRACKETS = 200_000
         (lambda text: text.encode() + b"\xff\n", "unacceptable character"),
     ],
 )
-def test_configuration_that_is_no_plain_data_is_refused(
+def test_configuration_must_be_plain_data(
     read: Call,
     folder: Path,
     marker: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
     content: Callable[[str], str | bytes],
     sentence: str,
 ) -> None:
@@ -250,9 +214,7 @@ def test_configuration_that_is_no_plain_data_is_refused(
 
 @pytest.mark.parametrize("name", ["config.yaml", "record.json"])
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_link_or_pipe_in_the_place_of_a_file_is_not_read(
-    read: Call, folder: Path, tmp_path: Path, name: str, kind: str
-) -> None:
+def test_link_or_pipe_is_unread(read, folder, tmp_path, name, kind) -> None:
     (folder / name).rename(tmp_path / name)
     if kind == "link":
         (folder / name).symlink_to(tmp_path / name)
@@ -262,19 +224,13 @@ def test_link_or_pipe_in_the_place_of_a_file_is_not_read(
     assert any(words in refusal(read(f"run={folder}")) for words in wanted)
 
 
-def test_a_test_writes_where_the_command_line_says_and_not_where_the_run_does(
-    call: Call, finished: Outcome, tmp_path: Path
-) -> None:
+def test_run_does_not_say_where_to_write(call: Call, finished: Outcome, tmp_path: Path) -> None:
     def change(config: dict[str, Any]) -> None:
-        config |= {
-            "cache_dir": str(tmp_path / "elsewhere"),
-            "runs_dir": str(tmp_path / "elsewhere"),
-        }
+        config |= dict.fromkeys(("cache_dir", "runs_dir"), str(tmp_path / "elsewhere"))
 
     folder = foreign(finished, tmp_path, change)
-    done = call(
-        "scripts/evaluate.py", f"run={folder}", "evaluation=ten_view", f"cache_dir={tmp_path}/cache"
-    )
+    options = ("evaluation=ten_view", f"cache_dir={tmp_path}/cache")
+    done = call("scripts/evaluate.py", f"run={folder}", *options)
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "cache").glob("statistics/*.pt"))
     assert not (tmp_path / "elsewhere").exists()
@@ -290,9 +246,7 @@ def test_a_test_writes_where_the_command_line_says_and_not_where_the_run_does(
         (".locks", ()),
     ],
 )
-def test_folder_that_is_a_symbolic_link_is_not_written_to(
-    call: Call, folder: Path, tmp_path: Path, link: str, arguments: tuple[str, ...]
-) -> None:
+def test_linked_folder_is_not_written_to(call, folder, tmp_path, link, arguments) -> None:
     victim = tmp_path / "victim"
     (victim / "run-1").mkdir(parents=True)
     (victim / "ten_view.npz").write_text("words")
@@ -303,9 +257,7 @@ def test_folder_that_is_a_symbolic_link_is_not_written_to(
     assert sorted(path.name for path in victim.iterdir()) == ["run-1", "ten_view.npz"]
 
 
-def test_scores_of_a_plain_state_dict_are_not_written_through_a_symbolic_link(
-    call: Call, tmp_path: Path
-) -> None:
+def test_scores_of_weights_do_not_follow_a_link(call: Call, tmp_path: Path) -> None:
     (tmp_path / "weights.pt").touch()
     (tmp_path / "weights.pt.tested").symlink_to(tmp_path, target_is_directory=True)
     done = call("scripts/evaluate.py", f"run={tmp_path}/weights.pt", *TINY)
@@ -314,9 +266,7 @@ def test_scores_of_a_plain_state_dict_are_not_written_through_a_symbolic_link(
 
 
 @pytest.mark.process
-def test_an_ensemble_is_not_written_through_a_symbolic_link(
-    call: Call, finished: Outcome, tmp_path: Path
-) -> None:
+def test_ensemble_does_not_follow_a_link(call: Call, finished: Outcome, tmp_path: Path) -> None:
     folders = [
         foreign(finished, tmp_path, lambda config, seed=seed: config.update(seed=seed))  # type: ignore[misc]
         for seed in (1, 2)
@@ -341,7 +291,7 @@ def test_choice_in_a_record_is_no_path(call: Call, folder: Path, tmp_path: Path)
 
 
 @pytest.fixture
-def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def downloads(monkeypatch) -> list[str]:
     """What was to be downloaded; nothing is."""
     urls: list[str] = []
 
@@ -365,24 +315,14 @@ def with_source(name: str, **settings: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-WRITING = (
-    "sources.fashion_mnist",
-    "cifar10.cifar10",
-    "imagenette.imagenette",
-)
+WRITING = ("sources.fashion_mnist", "cifar10.cifar10", "imagenette.imagenette")
 
 
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("settings", [{}, {"download": True}], ids=["default", "download"])
 @pytest.mark.parametrize("source", WRITING)
-def test_no_data_are_written_where_a_run_names_a_place(
-    read: Call,
-    finished: Outcome,
-    downloads: list[str],
-    tmp_path: Path,
-    source: str,
-    settings: dict[str, bool],
-    is_there: bool,
+def test_run_names_no_place_for_data(
+    read, finished, downloads, tmp_path, source, settings, is_there
 ) -> None:
     place = tmp_path / "named"
     if is_there:
@@ -394,9 +334,7 @@ def test_no_data_are_written_where_a_run_names_a_place(
 
 
 @pytest.mark.parametrize("source", WRITING)
-def test_data_are_written_where_the_command_line_names_a_place(
-    call: Call, finished: Outcome, downloads: list[str], tmp_path: Path, source: str
-) -> None:
+def test_command_line_names_the_place_for_data(call, finished, downloads, tmp_path, source) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     theirs.mkdir()
     ours.mkdir()
@@ -411,20 +349,12 @@ def test_data_are_written_where_the_command_line_names_a_place(
     assert not list(theirs.iterdir())
 
 
-def test_a_run_on_a_folder_is_tested_without_naming_the_folder_again(
-    call: Call, tmp_path: Path
-) -> None:
+def test_folder_need_not_be_named_again(call: Call, tmp_path: Path) -> None:
     write_folder(tmp_path / "photos")
-    config = compose_config(
-        *TINY,
-        "data=folder",
-        f"data.root={tmp_path}/photos",
-        "trainer.max_epochs=1",
-        "data.batch_size=4",
-        "evaluation=center",
-        f"runs_dir={tmp_path}/runs",
-        f"cache_dir={tmp_path}/cache",
-    )
+    options = ("trainer.max_epochs=1", "data.batch_size=4", "evaluation=center")
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    data = ("data=folder", f"data.root={tmp_path}/photos")
+    config = compose_config(*TINY, *data, *options, *places)
     folder = train(config, {"data": "folder"}).path.parent
     done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view")
     assert done.returncode == 0, done.stderr
@@ -461,12 +391,12 @@ def test_a_run_on_a_folder_is_tested_without_naming_the_folder_again(
         "",
     ],
 )
-def test_an_override_of_a_file_cannot_leave_the_configuration(override: str) -> None:
+def test_override_cannot_leave_the_configuration(override: str) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(f'entry.json: {override}')} "):
         check_overrides(["seed=1", override], Path("entry.json"))
 
 
-def test_what_a_user_may_type_for_a_run_may_stand_in_a_file() -> None:
+def test_plain_overrides_are_accepted() -> None:
     options = ["activation=relu", "experiment=table2/prelu", "evaluation=[center,ten_view]"]
     settings = ["activation._target_=torch.nn.Softplus", "+activation.beta=2", "callbacks=null"]
     places = ["runs_dir='/tmp/some where/runs'", "data.root='../data'", "optim.lr=1e-2"]
@@ -506,9 +436,7 @@ RECORDS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
 
 
 @pytest.mark.process
-def test_bad_records_are_left_out_by_name_and_the_others_shown(
-    call: Call, finished: Outcome, tmp_path: Path
-) -> None:
+def test_bad_records_are_left_out(call: Call, finished: Outcome, tmp_path: Path) -> None:
     """Every command that reads many records, on a good run among bad ones."""
     runs, good = tmp_path / "runs", json.loads(finished.path.read_text())
     victim = shutil.copy(finished.path, tmp_path / "victim.json")
@@ -526,45 +454,26 @@ def test_bad_records_are_left_out_by_name_and_the_others_shown(
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
     (runs / good["run"]).mkdir()
     shutil.copy(finished.path, runs / good["run"])
+    program = tmp_path / "scripts" / "report.py"  # which writes beside itself
+    program.parent.mkdir()
+    shutil.copy(ROOT / "scripts" / "report.py", program)
+    for name in ("records", "claims"):
+        (tmp_path / "results" / name).mkdir(parents=True)
     for command in ("show", "collect"):
-        done = in_results(call, command, tmp_path, f"--runs={runs}", "--json")
+        done = call(str(program), command, f"--runs={runs}", "--json")
         assert done.returncode == 0, done.stderr
         for name in RECORDS:
-            lines = [line for line in done.stderr.splitlines() if f" {name}/record.json" in line]
-            assert len(lines) == 1, (command, name, done.stderr[-2000:])
-            assert lines[0].startswith("left out")
-            assert "is not a usable record (" in lines[0]
+            (line,) = [line for line in done.stderr.splitlines() if f" {name}/record.json" in line]
+            assert line.startswith("left out")
+            assert "is not a usable record (" in line
         if command == "show":
             assert [row["run"] for row in json.loads(done.stdout)] == [good["run"]]
-    for path in runs.glob("*/record.json"):
-        path.rename(tmp_path / "results" / "records" / f"{path.parent.name}.json")
-    done = in_results(call, "tables", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert all(
-        f"left out: {tmp_path}/results/records/" in line for line in done.stderr.splitlines()
-    )
-    assert len(done.stderr.splitlines()) == len(RECORDS)
-    for path in (tmp_path / "results" / "records").iterdir():
-        path.rename(runs / path.stem / "record.json")
     for name in RECORDS:  # one by one they are one sentence
         path = next(runs.glob(f"* {name}")) / "record.json"
-        done = in_results(call, "diff", tmp_path, str(path), good["run"], f"--runs={runs}")
+        done = call(str(program), "diff", str(path), good["run"], f"--runs={runs}")
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
-        last = done.stderr.splitlines()[-1]
-        assert last.startswith(f"error: {path}"), (name, last)
-        assert "is not a usable record (" in last
-
-
-def in_results(call: Call, command: str, place: Path, *arguments: str) -> Any:
-    """`scripts/report.py`, which writes to results/ in a place of the test's own."""
-    program = place / "scripts" / "report.py"
-    if not program.exists():
-        program.parent.mkdir()
-        shutil.copy(ROOT / "scripts" / "report.py", program)
-        (place / "results" / "records").mkdir(parents=True)
-        (place / "results" / "claims").mkdir()
-    return call(str(program), command, *arguments)
+        assert done.stderr.splitlines()[-1].startswith(f"error: {path} is not a usable record (")
 
 
 def bomb(path: Path) -> None:
@@ -606,9 +515,7 @@ def damage(path: Path, content: str, marker: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["pickle", "hidden pickle", "bomb", "pipe", "words", "", "other keys"]
 )
-def test_checkpoint_that_is_none_is_refused(
-    read: Call, folder: Path, marker: Path, content: str
-) -> None:
+def test_false_checkpoint_is_refused(read: Call, folder: Path, marker: Path, content: str) -> None:
     path = folder / "last.ckpt"
     damage(path, content, marker)
     done = read(f"run={folder}")
@@ -619,9 +526,7 @@ def test_checkpoint_that_is_none_is_refused(
 
 
 @pytest.mark.parametrize("content", ["pickle", "hidden pickle", "bomb", "pipe", "words"])
-def test_statistics_that_are_none_are_refused_or_not_read(
-    call: Call, folder: Path, marker: Path, tmp_path: Path, content: str
-) -> None:
+def test_false_statistics(call, folder, marker, tmp_path, content) -> None:
     path = folder / "statistics.pt"
     damage(path, content, marker)
     done = call("scripts/analyse.py", "responses", f"run={folder}", f"out={tmp_path}")
@@ -647,9 +552,7 @@ def test_statistics_that_are_none_are_refused_or_not_read(
         ("scheduler", "rectifiers.tracking.wandb_logger.WandbLogger", False),
     ],
 )
-def test_classes_of_torch_are_usable_for_their_group_alone(
-    group: str, target: str, is_usable: bool
-) -> None:
+def test_torch_classes_fit_their_group_alone(group: str, target: str, is_usable: bool) -> None:
     config = {group: {"_target_": target}}
     if is_usable:
         check_targets(config, Path("config.yaml"), ())

@@ -82,7 +82,7 @@ def test_two_halves_of_a_response_are_independent() -> None:
     assert row(reports[0], "two.weight").measured == pytest.approx(1, abs=0.2)
 
 
-def test_a_chain_gets_the_stds_of_the_rows_it_is_made_of() -> None:
+def test_chain_gets_the_stds_of_its_rows() -> None:
     conv = {"name": "conv", "conv": 16, "kernel": 3, "padding": 1, "repeat": 3}
     rows = expand([conv, {"name": "fc", "linear": "classes"}], width=1, classes=10)
     x = batch(16, 3, 8, 8)
@@ -133,7 +133,7 @@ def test_residual_sums_do_not_grow_with_depth() -> None:
     assert grown[1] > 1e6 * report.layers[-1].measured
 
 
-def test_normalised_inputs_transposed_grouped_and_attended_layers_keep_the_signal() -> None:
+def test_layers_of_many_kinds_keep_the_signal() -> None:
     mixed = nn.Sequential(
         nn.Conv2d(8, 16, 3, padding=1, groups=4),
         nn.BatchNorm2d(16),
@@ -181,7 +181,7 @@ def test_what_is_not_understood_is_named_and_left() -> None:
     assert "left as it was" in report.to_markdown()
 
 
-def test_the_model_keeps_its_buffers_its_modes_and_the_random_numbers() -> None:
+def test_model_keeps_buffers_modes_and_random_numbers() -> None:
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Conv2d(4, 4, 3)
     ).train()
@@ -211,9 +211,7 @@ def test_unusable_arguments_are_one_sentence() -> None:
     model = nn.Linear(4, 4)
     for arguments, message in (
         ({"model": F.relu}, "is no module; give a network"),
-        ({"init": "kaiming"}, "init=kaiming is not usable; give the name of a rule"),
         ({"init": "Layer"}, "init=Layer is not usable; give the name of a rule"),
-        ({"init": None}, "init=None is not usable; give the name of a rule"),
         ({"init": nn.init.kaiming_normal_}, "is not usable; give the name of a rule"),
         ({"bias": "zero"}, "bias=zero is not usable; give a number such as 0, or torch_default"),
         ({"mode": "sideways"}, "mode=sideways is not known; choose one of: forward, backward"),
@@ -222,16 +220,11 @@ def test_unusable_arguments_are_one_sentence() -> None:
     ):
         with pytest.raises(InputError, match=message):
             initialize(**{"model": model, "example_input": batch(2, 4), **arguments})
-    for sizes, message in (
-        ({"depth": 2.5}, "depth=2.5"),
-        ({"depth": 0}, "depth=0"),
-        ({"depth": 2, "units": 0}, "units=0"),
-    ):
+    for sizes, message in (({"depth": 2.5}, "depth=2.5"), ({"depth": 2, "units": 0}, "units=0")):
         with pytest.raises(InputError, match=f"{message} is not usable; give a whole number"):
             stability(nn.ReLU(), **sizes)
-    for activation in (F.relu, nn.ReLU, "relu"):
-        with pytest.raises(InputError, match="is no module; give one such as"):
-            gains.gain(activation)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="is no module; give one such as"):
+        gains.gain(F.relu)  # type: ignore[arg-type]
 
 
 class Language(nn.Module):
@@ -258,7 +251,7 @@ class Language(nn.Module):
         return F.linear(x, self.token.weight)
 
 
-def test_layers_behind_embeddings_are_filled_for_what_they_read() -> None:
+def test_layers_behind_embeddings_are_filled() -> None:
     torch.manual_seed(0)  # of the embeddings
     report = initialize(Language(), example_input=torch.randint(50, (16, 12)))
     names = [r.layer.removesuffix(".weight") for r in report.layers]
@@ -291,7 +284,7 @@ def test_numbers_without_a_layer_before_them_are_measured(given: str) -> None:
     assert all(r.measured is None or 0.6 < r.measured < 1.6 for r in report.layers)
 
 
-def test_matrices_of_a_product_may_be_many_or_a_vector() -> None:
+def test_products_of_many_matrices_are_filled() -> None:
     model = Model(lambda m, x: m.two((m.one(x)[None] @ m.experts).mean(0)) @ m.vector, width=64)
     model.experts = nn.Parameter(torch.randn(4, 64, 64))
     model.vector = nn.Parameter(torch.randn(64))
@@ -319,7 +312,7 @@ def test_differences_and_scaled_sums_are_residual_sums_too(how: str) -> None:
     assert found.measured == pytest.approx(1, abs=0.15)
 
 
-def test_a_sum_of_a_response_and_of_a_sum_with_it_is_measured() -> None:
+def test_dependent_sums_are_measured() -> None:
     """y + (y + z): the parts are not independent, and E of the square is 4 + 1, not 1 + 2."""
     model = Model(lambda m, x: (lambda y: m.other(y + (y + m.two(F.relu(y)))))(m.one(x)))
     report = initialize(model, example_input=batch(256, 64))
@@ -344,9 +337,7 @@ class AfterTheSum(nn.Module):
 @pytest.mark.parametrize(
     "activation", [nn.GELU(), nn.SiLU(), nn.ReLU()], ids=["gelu", "silu", "relu"]
 )
-def test_sums_of_what_passed_an_activation_are_predicted_within_a_third(
-    activation: nn.Module,
-) -> None:
+def test_sums_of_activations_are_predicted(activation: nn.Module) -> None:
     """Taken as normal, the numbers behind 12 GELUs had 50 times the mean square that was
     predicted."""
     report = initialize(AfterTheSum(activation, 12), example_input=batch(8, 3, 16, 16))
@@ -356,7 +347,7 @@ def test_sums_of_what_passed_an_activation_are_predicted_within_a_third(
         assert 3 / 4 < r.measured / r.predicted < 4 / 3, r
 
 
-def test_a_layer_that_is_used_twice_is_filled_for_its_first_use_and_the_report_says_so() -> None:
+def test_shared_layer_is_filled_for_its_first_use() -> None:
     model = Model(lambda m, x: m.two(F.relu(m.two(m.one(x)))))
     report = initialize(model, example_input=batch(256, 64))
     reads = row(report, "two.weight").reads
@@ -365,7 +356,7 @@ def test_a_layer_that_is_used_twice_is_filled_for_its_first_use_and_the_report_s
 
 
 @pytest.mark.parametrize("how", ["an item", "a part", "a rectified part"])
-def test_a_map_that_is_written_to_in_part_is_measured(how: str) -> None:
+def test_partly_overwritten_map_is_measured(how: str) -> None:
     def forward(m: Model, x: Tensor) -> Tensor:
         y = m.one(x)
         if how == "an item":
@@ -378,13 +369,6 @@ def test_a_map_that_is_written_to_in_part_is_measured(how: str) -> None:
 
     report = initialize(Model(forward), example_input=batch(256, 64))
     assert row(report, "two.weight").second_in == pytest.approx(0.25, rel=0.1)
-
-
-def test_hooks_of_the_model_are_part_of_the_run() -> None:
-    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
-    model[1].register_forward_hook(lambda module, args, out: 2 * out)
-    report = initialize(model, example_input=batch(256, 64))
-    assert row(report, "2.weight").second_in == pytest.approx(2, rel=0.1)
 
 
 class Caching(nn.Module):
@@ -407,7 +391,7 @@ class Caching(nn.Module):
         return y
 
 
-def test_a_run_leaves_nothing_behind_but_what_the_model_made_for_later_ones() -> None:
+def test_run_leaves_nothing_behind() -> None:
     model, state = Caching(), torch.get_rng_state()
     initialize(model, example_input=batch(16, 64))
     assert torch.equal(torch.get_rng_state(), state)
@@ -428,7 +412,7 @@ def test_a_model_that_fails_is_as_before() -> None:
     )
 
 
-def test_a_compiled_model_is_run_as_it_is_written() -> None:
+def test_compiled_model_is_run_eagerly() -> None:
     def refuse(graph: object, inputs: object) -> Callable:
         raise AssertionError("it was compiled")
 
@@ -438,7 +422,7 @@ def test_a_compiled_model_is_run_as_it_is_written() -> None:
     assert row(report, "_orig_mod.2.weight").reads == "ReLU() of _orig_mod.0.weight"
 
 
-def test_models_without_numbers_or_functions_to_see_are_one_sentence() -> None:
+def test_unreadable_models_are_refused() -> None:
     chain = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     with torch.inference_mode():
         inferred = nn.Linear(4, 4)

@@ -13,20 +13,8 @@ import pytest
 
 from conftest import CONF, ROOT, TINY
 from rectifiers.runs.provenance import code_fingerprint
-from rectifiers.runtime.files import locate
 
 ENTRY = "import sys; sys.argv[0] = '/bin/rectifiers-train'; from rectifiers.cli import main; main()"
-
-
-def test_the_configuration_is_located_beside_the_code(
-    tmp_path: Path,
-) -> None:
-    package = tmp_path / "src" / "rectifiers"
-    package.mkdir(parents=True)
-    (tmp_path / "conf").mkdir()
-    assert locate(package) == (tmp_path / "conf", tmp_path)
-    (package / "conf").mkdir()
-    assert locate(package) == (package / "conf", None)
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +52,7 @@ def call(site: Path, place: Path, *arguments: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.process
-def test_the_wheel_holds_code_and_configuration(
-    installed: Path,
-) -> None:
+def test_the_wheel_holds_code_and_configuration(installed: Path) -> None:
     def files(folder: Path) -> set[str]:
         return {
             p.relative_to(folder).as_posix()

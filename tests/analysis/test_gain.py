@@ -3,13 +3,10 @@
 from functools import partial
 
 import pytest
-import torch
 from torch import nn
 
 from rectifiers import activations as A
-from rectifiers.analysis import gain
-from rectifiers.analysis.gain import chain, gains
-from rectifiers.runtime.errors import InputError
+from rectifiers.analysis.gain import gains
 
 # gain^2 = 1 / E[f^2] and the slope of the variance map, worked out beforehand by adaptive
 # integration
@@ -67,35 +64,3 @@ def test_maxout_gradients_count_its_pieces() -> None:
     is 0.48."""
     row = table({"maxout": partial(A.maxout, pieces=3)}, seeds=8, depth=5, units=256)["maxout"]
     assert row["backward"]["mean"] == pytest.approx(row["predicted_backward"], abs=0.15)
-
-
-def test_activation_without_gain_has_no_numbers() -> None:
-    class Step(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (x > 0).to(x.dtype)
-
-    row = table({"step": lambda c: Step()})["step"]
-    assert row["forward_gain2"] is row["chi"] is row["forward"] is row["predicted_backward"] is None
-
-
-def test_in_place_activations_are_measured_alike() -> None:
-    options = {"depth": 5, "units": 16, "seed": 0}
-    assert chain(lambda c: nn.ReLU(inplace=True), 1.4, **options) == chain(A.relu, 1.4, **options)
-
-
-def test_failing_activation_is_named_and_others_measured() -> None:
-    def unfinished(channels: int) -> nn.Module:
-        raise NotImplementedError("to be\nwritten")
-
-    def missing(channels: int) -> nn.Module:
-        raise InputError("activation._target_=nowhere.f cannot be imported")
-
-    factories = {"unfinished": unfinished, "relu": A.relu, "missing": missing}
-    numbers = gains(factories, seeds=1, depth=3, units=8)
-    assert [row["activation"] for row in numbers["rows"]] == ["relu"]
-    assert numbers["failed"] == {
-        "unfinished": "NotImplementedError: to be written",
-        "missing": "activation._target_=nowhere.f cannot be imported",
-    }
-    _, *lines = gain.report({**numbers, "request": {"depth": 3}})
-    assert "unfinished cannot be measured: NotImplementedError: to be written" in lines

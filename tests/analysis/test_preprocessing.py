@@ -8,7 +8,6 @@ from conftest import compose_config
 from rectifiers.analysis.preprocessing import analyse, whitened
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.preprocess import PixelMoments, eigenbasis
-from rectifiers.runtime.errors import InputError
 
 
 def made(tmp_path, *more: str, **settings):
@@ -31,9 +30,7 @@ def test_all_components_rebuild_the_images(tmp_path) -> None:
     torch.testing.assert_close(gram, torch.eye(36, dtype=torch.float64))
 
 
-def test_whitened_images_have_unit_covariance(
-    tmp_path,
-) -> None:
+def test_whitened_images_have_unit_covariance(tmp_path) -> None:
     setup = AnalysisSetup(
         compose_config("model=mlp", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}")
     )
@@ -50,14 +47,3 @@ def test_whitened_images_have_unit_covariance(
         atol=1e-4,
         rtol=0,
     )
-
-
-@pytest.mark.process
-def test_imagenet_sized_images_are_refused(tmp_path) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"covariance of 50,176 numbers per image.* data.crop_px=224 is too large: lower data",
-    ):
-        made(tmp_path, "data.resize_px=256", "data.crop_px=224")
-    with pytest.raises(InputError, match=r"components=65 is more than the 64 numbers of an image"):
-        made(tmp_path, components=[65])

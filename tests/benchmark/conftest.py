@@ -5,7 +5,7 @@ from rectifiers.benchmark import card, ranking, run
 
 
 @pytest.fixture
-def small_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_benchmark(monkeypatch) -> None:
     """Let the benchmark be that of `benchmark_made_up`."""
     for module in (card, ranking, run):
         monkeypatch.setattr(module, "benchmark", lambda: SMALL)

@@ -30,20 +30,6 @@ def test_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
     assert "responses: log10" in drawn
 
 
-def test_baseline_is_not_compared_with_itself() -> None:
-    text = card(RELU).markdown()
-    assert "| easy | 5.56 | 0.03 | - | - | - | - |" in text
-    assert "place 1 of 1. 1.00 (1.00 to 1.00) times" in text
-
-
-def test_incomplete_task_is_not_judged() -> None:
-    entry = results("mish", [], runs=MISH.runs[:-1])
-    text = card(entry, RELU).markdown()
-    assert "deep: 1 run missing." in text
-    assert "| deep |" not in text
-    assert "| easy |" in text
-
-
 def test_parts_not_measured_give_the_reason(tmp_path: Path) -> None:
     reason = "activation Step() has a derivative of 0 almost everywhere"
     entry = results("mish", [], runs=(), refused={"easy": reason, "deep": reason})

@@ -1,14 +1,14 @@
 """Claims on records made up so that the truth is known, and the claims of conf/."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from made_up import LAYER, NETWORK, SCIENCE, altered, epoch, result, training
+from made_up import LAYER, altered, epoch, training
+from made_up_claims import BASE, DESCRIBED, LOST, record, runs, science
 from rectifiers.claims import claims as module
 from rectifiers.claims import judge
 from rectifiers.claims import records as claim_records
@@ -17,80 +17,9 @@ from rectifiers.claims.figures import figure
 from rectifiers.claims.judge import answer
 from rectifiers.claims.measures import MEASURES
 from rectifiers.claims.records import arm_hash, arm_hashes, claim_exclusion_reason
-from rectifiers.claims.report import FIGURES, claims_page, in_order
+from rectifiers.claims.report import FIGURES, claim_page, claims_page, in_order
 from rectifiers.results.tables import table_1_slopes
-from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
-
-DESCRIBED = """
-statement: The better arm is better
-source: nowhere
-seeds: 5
-arms: {better: [optim.lr=1], worse: []}
-tests:
-  - says: lower error
-    measure: error
-    of: better
-    minus: worse
-    supported: {below: -0.2}
-    contradicted: {above: 0}
-"""
-
-
-LOST = {
-    "status": "diverged",
-    "diverged": {"step": 7, "layer": "out"},
-    "protocols": {},
-    "history": [],
-}
-LOST |= {"images_per_second": None}
-
-
-def science(arm: str, seed: int) -> dict[str, Any]:
-    own = {
-        "data": {"crop_px": 8, "split_seed": seed},
-        "optim": {"lr": float(len(arm)), "epochs": 3},
-    }
-    return SCIENCE | {"seed": seed} | own
-
-
-def record(
-    arm: str, seed: int, error: float, losses: Sequence[float | None] = (2.0, 1.0, 0.4), **more: Any
-) -> TrainingRecord:
-    curve = {"val/top1_error_pct": error}
-    return training(
-        **{
-            "choices": {"experiment": "claim/made_up", "data": "digits8", "model": "mlp"},
-            "science": science(arm, seed),
-            "network": NETWORK | {"classes": 10, "depth": 3, "parameters": 1000},
-            "history": [epoch(i + 1, train_loss=loss, **curve) for i, loss in enumerate(losses)],
-            "protocols": {"center": result(10_000 - round(100 * error), 10_000)},
-            "images": {"train": 1347, "val": 10_000, "test": None},
-            "images_per_second": 100.0,
-        }
-        | more
-    )
-
-
-@pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Make a claim of this description whose arms are known."""
-
-    def make(**changes: Any) -> Claim:
-        described = yaml.safe_load(DESCRIBED) | changes
-        arms = {arm: arm_hash(science(arm, 0)) for arm in described["arms"]}
-        monkeypatch.setattr(claim_records, "arm_hashes", lambda: {"made_up": arms})
-        return module.parse("made_up", described)
-
-    return make
-
-
-def runs(better: list[float], worse: list[float]) -> list[TrainingRecord]:
-    own = [record("better", seed, error) for seed, error in enumerate(better)]
-    return own + [record("worse", seed, error) for seed, error in enumerate(worse)]
-
-
-BASE = [5.0, 7.0, 6.0, 9.0, 4.0]  # seeds differ by more than arms do
 
 
 @pytest.mark.parametrize(
@@ -429,5 +358,5 @@ def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any) -> None:
     joined = [line for line in seeds.lines if line.get_linestyle() == "-"]
     assert [tuple(line.get_ydata()) for line in joined] == tested.measured
     assert list(effect.containers[0].lines[0].get_xdata()) == [pytest.approx(-1)]
-    assert f"({FIGURES}/made_up.svg)" in claims_page([found])
-    assert "## Figures" not in claims_page([answer(made_up(), [])])
+    assert f"(../{FIGURES}/made_up.svg)" in claim_page(found, [])
+    assert ".svg" not in claim_page(answer(made_up(), []), [])

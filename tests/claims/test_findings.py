@@ -1,56 +1,82 @@
-"""The page of findings: the chosen claims in their order, then all that is inconclusive or
-contradicted, and what is not run."""
+"""The pages of findings and questions: words from the claims' effects, in rows."""
 
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
-from rectifiers.claims.claims import claims
-from rectifiers.claims.judge import ClaimResult, Verdict, answer, judge
-from rectifiers.claims.report import chosen, findings_page
+from made_up import altered
+from made_up_claims import BASE, LOST, runs
+from rectifiers.claims.claims import Claim, claims
+from rectifiers.claims.judge import ClaimResult, Verdict, answer
+from rectifiers.claims.report import FOLDER, Effect, answer_rows, claim_page, pages
 from rectifiers.runtime.errors import InputError
 
-FIRST = next(iter(chosen()))
+DOWN = [b - x for b, x in zip(BASE, (1.0, 1.1, 0.9, 1.0, 1.0), strict=True)]
 
 
-@pytest.fixture
-def unrun() -> dict[str, ClaimResult]:
-    return {claim.name: answer(claim, []) for claim in claims()}
+def row(tmp_path: Path, result: ClaimResult, words: str) -> list[str]:
+    path = tmp_path / "rows.yaml"
+    entry = {"question": "Which?", "paper": "That.", "find": {result.claim.name: words}}
+    path.write_text(yaml.safe_dump([entry]))
+    return answer_rows(path, [result])[1]
 
 
-def test_chosen_claims_come_first_and_all_others_once(unrun: dict[str, ClaimResult]) -> None:
-    page = findings_page(list(unrun.values()))
-    first, _, rest = page.partition("## Inconclusive")
-    places = [first.index(f"claims.py run {name}`") for name in chosen()]
-    assert places == sorted(places)
-    below = first.index("`fisher_output_start`")
-    assert first.index("run fisher_large_trained`") < below < first.index("run std_001`")
-    assert rest.count("None.") == 2
-    named = {name for top, names in chosen().items() for name in (top, *names)}
-    for name in unrun.keys() - named:
-        claim = unrun[name].claim
-        reason = claim.not_run or f"`python scripts/claims.py run {name}`"
-        assert rest.count(f"- {claim.statement}: {reason}\n") == 1, name
+@pytest.mark.parametrize(
+    ("effect", "spec", "text"),
+    [
+        (Effect(5, -16.9, -19.7, -14.1), "the error|points", "lowers the error by 16.9 points"),
+        (Effect(5, 11.4, 10.0, 12.7), "the loss", "raises the loss by 11.4 (10 to 12.7), n = 5"),
+        (Effect(5, -0.3, -1.0, 0.4), "it|points", "changes it by -0.3 points (-1 to 0.4), n = 5"),
+        (Effect(4, 0.86, 0.81, 0.9), "", "0.86 (0.81 to 0.9), n = 4"),
+        (Effect(6, 1.0, 0.541, 1.0, True), "train", "6 of 6 seeds train (95 % CI 54-100 %)"),
+    ],
+)
+def test_words_follow_the_effect_and_its_interval(effect: Effect, spec: str, text: str) -> None:
+    assert format(effect, spec).startswith(text)
 
 
-@pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.CONTRADICTED])
-def test_a_claim_of_either_verdict_has_one_line(
-    unrun: dict[str, ClaimResult], verdict: Verdict
-) -> None:
-    for name in (FIRST, "tanh_slower"):
-        (test, *_) = unrun[name].tests
-        values = [-1.0, -1.1, -0.9, -1.0, -1.0]
-        finding = judge(values, 5, "mean", test.test.criterion)
-        unrun[name] = ClaimResult(unrun[name].claim, verdict, [replace(test, finding=finding)])
-    page = findings_page(list(unrun.values()))
-    section = page.partition(f"## {verdict.capitalize()}\n\n")[2].partition("\n\n")[0]
-    (line,) = section.splitlines()
-    assert line.startswith(f"- **{unrun['tanh_slower'].claim.statement}: {verdict}.** ")
-    assert "tanh minus relu: -1 (-1.09 to -0.912)" in line
-    assert page.count(f"`python scripts/claims.py run {FIRST}`") == 1
+def test_a_row_has_words_evidence_and_verdict(made_up, tmp_path: Path) -> None:
+    result = answer(made_up(), runs(DOWN, BASE))
+    question, paper, words, evidence, verdict = row(tmp_path, result, "{answer}: it {0:the error}.")
+    assert (question, paper) == ("Which?", "That.")
+    assert words == "Yes: it lowers the error by 1 (0.912 to 1.09), n = 5."
+    assert evidence.endswith("(figures/claims/made_up.svg)")
+    assert verdict == "supported ([made_up](claims/made_up.md))"
+    lost = [altered(run, LOST) if run.seed == 0 else run for run in runs(DOWN, BASE)[:1]]
+    result = answer(made_up(), [*lost, *runs(DOWN, BASE)[1:]])
+    words = row(tmp_path, result, "{t0:it}; {lost} diverged")[2]
+    assert words == "lowers it by 1 (0.87 to 1.13), n = 4; 1 of 5 diverged"
 
 
-def test_an_unknown_chosen_claim_is_named(unrun: dict[str, ClaimResult]) -> None:
-    del unrun["figure3"]
-    with pytest.raises(InputError, match=r"findings.yaml names figure3, which is not a claim"):
-        findings_page(list(unrun.values()))
+def test_claims_without_runs_have_a_verdict_alone(made_up, tmp_path: Path) -> None:
+    cells = row(tmp_path, answer(made_up(), []), "{0}")
+    assert cells[2:] == ["not run", "-", "not run ([made_up](claims/made_up.md))"]
+
+
+def test_what_a_row_names_and_is_not_there_is_refused(made_up, tmp_path: Path) -> None:
+    result = answer(made_up(), runs(DOWN, BASE))
+    with pytest.raises(InputError, match=r"rows.yaml: made_up has no .*d7"):
+        row(tmp_path, result, "{d7}")
+    with pytest.raises(InputError, match=r"findings.yaml names \w+, which is not a claim"):
+        answer_rows(FOLDER / "findings.yaml", [result])
+
+
+def test_all_claims_have_a_page_and_ten_findings_a_row() -> None:
+    texts = pages([answer(claim, []) for claim in claims()])
+    assert texts["FINDINGS.md"].count("\n| ") == 1 + 10
+    for claim in claims():
+        assert texts[f"claims/{claim.name}.md"].startswith(f"# {claim.statement}\n"), claim.name
+        assert texts["CLAIMS.md"].count(f"(claims/{claim.name}.md)") == 1
+    changed = yaml.safe_load((FOLDER / "changes.yaml").read_text())
+    assert changed.keys() <= {claim.name for claim in claims()}
+
+
+def test_a_withdrawn_claim_keeps_its_numbers(made_up) -> None:
+    claim: Claim = made_up(withdrawn="It cannot answer.")
+    result = answer(claim, runs(DOWN, BASE))
+    assert result.verdict is Verdict.WITHDRAWN
+    assert result.tests[0].finding.verdict is Verdict.SUPPORTED
+    page = claim_page(result, [])
+    assert "**Withdrawn**: It cannot answer." in page
+    assert "| -1 (-1.09 to -0.912) |" in page

@@ -73,7 +73,6 @@ def files(printed: str) -> list[Path]:
             "gain seeds=1 depth=3 activation=relu activation._target_=torch.nn.Mish beside=[]",
             ["Mish (yours)", "repels"],
         ),
-        ("phase activation=dks", ["ShapedFunction(tanh", "chaotic", "edge of chaos"]),
         ("histograms trainer.max_epochs=1", ["std of gradients"]),
         (
             "fisher seeds=2 slopes=[0,0.5] snapshots=1 model.depth=1 model.hidden=5",

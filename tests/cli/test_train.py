@@ -82,6 +82,12 @@ REFUSED = [
     (["optim.lr=abc"], ["optim.lr=abc", "number"]),
     (["trainer.strategy=ddp"], ["trainer.strategy", "leave it out"]),
     (["trainer.gradient_clip_val=1"], ["+trainer.gradient_clip_val"]),
+    (["logger.wandb.project=x"], ["logger.wandb.project", "add logger=wandb"]),
+    (["callbacks.early_stopping.patience=3"], ["add callbacks=early_stopping"]),
+    (["callbacks=[nothing]"], ["callbacks=nothing", "early_stopping"]),
+    (["test=False"], ["test", "evaluation="]),
+    (["+experiment=table2/prelu"], ["+experiment=table2/prelu", "plus"]),
+    (["seed=0", "--multirun", "model=mlp"], ["--multirun", "first or last"]),
     (["model.width=${nowhere}"], ["nowhere"]),
 ]
 

@@ -141,9 +141,8 @@ class Damaged:
             else:
                 raise AssertionError("an index of another hash was opened")
         try:
-            split = ShardSplit(
-                self.root, "train", self.manifest
-            )  # as if the hash were not looked at
+            # as if the hash were not looked at
+            split = ShardSplit(self.root, "train", self.manifest)
         except InputError:
             return "refused"
         outcomes = Counter()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from rectifiers.data.datamodule import CenterDataset, ImageData, TrainDataset
+from rectifiers.data.datamodule import ImageData
 from rectifiers.data.sources import ArraySplit, Source
 from rectifiers.data.transforms import (
     ArrayViews,
@@ -36,7 +36,7 @@ def split() -> ArraySplit:
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
-def test_a_batch_is_drawn_as_its_images_one_by_one(split: ArraySplit, geometry: Geometry) -> None:
+def test_batch_is_drawn_as_single_images(split: ArraySplit, geometry: Geometry) -> None:
     views, indices = ArrayViews.of(split, geometry), [7, 39, 0, 7, 21]
     assert views is not None
     for epoch in (0, 5):
@@ -55,7 +55,7 @@ def test_a_batch_is_drawn_as_its_images_one_by_one(split: ArraySplit, geometry: 
         )
 
 
-def test_the_numbers_of_an_image_do_not_depend_on_how_many_are_drawn() -> None:
+def test_numbers_of_an_image_are_its_own() -> None:
     together = draw_numbers(2, 4, range(100))
     for index in (0, 1, 57, 99):
         assert np.array_equal(draw_numbers(2, 4, [index]), together[index : index + 1])
@@ -78,32 +78,6 @@ def test_the_numbers_are_uniform() -> None:
     assert numbers.max() < 1
     for column in numbers.T:
         assert stats.kstest(column, "uniform").pvalue > 1e-4
-
-
-def test_the_data_sets_read_images_in_memory_a_batch_at_once_unless_their_sizes_are_drawn(
-    split: ArraySplit,
-) -> None:
-    source = Source("noise", ("a", "b"), 3, split, split)
-    for geometry, in_batches in (
-        (GEOMETRIES[0], True),
-        (Geometry(36, 32, True, scale_jitter_px=(36, 40)), False),
-    ):
-        for part in (
-            TrainDataset(source, geometry, 0, skip_bad=False),
-            CenterDataset(source, "val", geometry, skip_bad=False),
-        ):
-            assert (part.views is not None) is in_batches
-
-
-class Inverted(ArraySplit):
-    def image(self, index: int) -> torch.Tensor:
-        return 255 - self.images[index]
-
-
-def test_a_split_with_images_of_its_own_is_asked_for_them(split: ArraySplit) -> None:
-    geometry = Geometry(9, 9, flip=False)
-    assert ArrayViews.of(split, geometry) is not None
-    assert ArrayViews.of(Inverted(split.images, split.labels), geometry) is None
 
 
 def test_workers_bring_the_same_views(split: ArraySplit) -> None:

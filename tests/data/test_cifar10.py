@@ -17,9 +17,8 @@ from rectifiers.runtime.errors import InputError
 
 PER_CLASS = {"train": 5, "test": 2}
 ARCHIVE = "cifar-10-python.tar.gz"
-Images = dict[
-    str, list[tuple[int, str, np.ndarray]]
-]  # by split: class, file name, pixels [3, 32, 32]
+# By split: class, file name, pixels [3, 32, 32].
+Images = dict[str, list[tuple[int, str, np.ndarray]]]
 
 
 class Python2Pickler(pickle._Pickler):
@@ -86,7 +85,7 @@ def write_folder(images: Images, root: Path) -> Path:
 
 
 @pytest.fixture
-def images(monkeypatch: pytest.MonkeyPatch) -> Images:
+def images(monkeypatch) -> Images:
     """A small set like CIFAR-10, in its order, which `cifar10` takes for it."""
     rng = np.random.default_rng(0)
     made = {
@@ -129,11 +128,8 @@ FORMS: dict[str, Callable[[Images, Path], Path]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_holds_the_same_images(images: Images, form: str, tmp_path: Path) -> None:
-    source = cifar10(
-        str(FORMS[form](images, tmp_path / "there")),
-        download=False,
-        cache_dir=str(tmp_path / "cache"),
-    )
+    root = FORMS[form](images, tmp_path / "there")
+    source = cifar10(str(root), cache_dir=str(tmp_path / "cache"))
     assert (source.classes, source.channels, source.digests) == (CLASSES, 3, module.DIGESTS)
     assert source.inspected(tmp_path / "cache", skip_bad=False).digest == source.digest
     for split, those in ((source.train, images["train"]), (source.val, images["test"])):
@@ -148,26 +144,6 @@ def test_first_training_images_of_each_class(images: Images, tmp_path: Path) -> 
     assert list(part.train.labels) == [label for label in range(10) for _ in range(2)]
     assert np.array_equal(part.train.image(2), whole.train.image(PER_CLASS["train"]))
     assert part.digest != whole.digest
-
-
-def test_the_archive_is_what_torchvision_reads(
-    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_archive(images, tmp_path)
-    monkeypatch.setattr(datasets.CIFAR10, "_check_integrity", lambda self: True)
-    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
-    theirs = datasets.CIFAR10(str(tmp_path), train=False)
-    ours = cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache")).val
-    expected = {
-        pixels.tobytes() + bytes([label])
-        for pixels, label in zip(theirs.data, theirs.targets, strict=True)
-    }
-    found = {
-        ours.image(i).permute(1, 2, 0).numpy().tobytes() + bytes([ours.labels[i]])
-        for i in range(len(ours.labels))
-    }
-    assert len(found) == 20
-    assert found == expected
 
 
 def test_a_damaged_cache_is_made_again(images: Images, tmp_path: Path) -> None:
@@ -192,29 +168,18 @@ def exchange_labels(root: Path) -> None:
     ("change", "reason"),
     [
         (exchange_labels, "their pixels and labels have another hash"),
+        (lambda root: (root / "train/cat").rename(root / "train/lion"), "train has other classes"),
+        (lambda root: next((root / "test/cat").iterdir()).unlink(), "has 1 images and not 2"),
         (
-            lambda root: (root / "train" / "cat").rename(root / "train" / "lion"),
-            "train has other classes",
-        ),
-        (
-            lambda root: next((root / "test" / "cat").iterdir()).unlink(),
-            "test/cat has 1 images and not 2",
-        ),
-        (
-            lambda root: Image.new("RGB", (33, 32)).save(next((root / "test" / "cat").iterdir())),
+            lambda root: Image.new("RGB", (33, 32)).save(next((root / "test/cat").iterdir())),
             "has 32 x 33 px and not 32 x 32",
         ),
     ],
 )
-def test_other_images_are_refused_in_one_sentence(
-    images: Images, tmp_path: Path, change: Callable[[Path], None], reason: str
-) -> None:
+def test_other_images_are_refused(images, tmp_path, change, reason) -> None:
     root = write_folder(images, tmp_path / "there")
     change(root)
-    with pytest.raises(
-        InputError,
-        match=rf"^data\.root=.* holds other images than CIFAR-10's \(.*{reason}\); get the",
-    ):
+    with pytest.raises(InputError, match=rf"^data\.root=.* holds other .*{reason}\); get the"):
         cifar10(str(root), cache_dir=str(tmp_path / "cache"))
 
 
@@ -225,9 +190,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_pickle_that_asks_for_code_runs_none(
-    images: Images, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pickle_runs_no_code(images: Images, tmp_path: Path, kind: str, monkeypatch) -> None:
     """A batch with another md5 is refused; whatever its md5 says, it executes nothing."""
     monkeypatch.chdir(tmp_path)
     folder = write_archive(images, tmp_path / "there")
@@ -247,22 +210,8 @@ def test_a_packed_archive_with_another_md5_is_refused(images: Images, tmp_path: 
         cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache"))
 
 
-def test_a_failed_download_is_reported_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(datasets.CIFAR10, "url", "http://127.0.0.1:9/none.tar.gz")
-    with pytest.raises(
-        InputError, match=rf"could not be downloaded .*; put {ARCHIVE} there, or choose data=digits"
-    ):
-        cifar10(str(tmp_path), download=True)
-    with pytest.raises(InputError, match=r"and data\.download=false"):
-        cifar10(str(tmp_path))
-    with pytest.raises(InputError, match="is not a folder; create it"):
-        cifar10(str(tmp_path / "nowhere"))
-
-
 @pytest.fixture
-def downloads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def downloads(monkeypatch) -> list[Path]:
     """The folders that the archive was to be downloaded into."""
     folders: list[Path] = []
 
@@ -277,14 +226,10 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 @pytest.mark.parametrize(
     ("root", "beside"), [("test", ["train/cat", "test/cat"]), (".", ["train/cat", "val/cat"])]
 )
-def test_nothing_is_downloaded_into_a_foreign_folder(
-    tmp_path: Path, downloads: list[Path], root: str, beside: list[str]
-) -> None:
+def test_foreign_folder_gets_no_download(tmp_path, downloads, root, beside) -> None:
     for folder in beside:
         (tmp_path / "there" / folder).mkdir(parents=True)
     place = tmp_path / "there" / root
-    with pytest.raises(
-        InputError, match=rf"^data\.root={place} has no train/ and test/, nor the official archive"
-    ):
+    with pytest.raises(InputError, match=rf"^data\.root={place} has no train/ and test/, nor the"):
         cifar10(str(place), download=True)
     assert downloads == []

@@ -52,7 +52,7 @@ def photo(height: int, width: int) -> torch.Tensor:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("model", ["small14", "vgg16"])
-def test_dense_at_the_crops_own_size_is_the_centre_view(model: str) -> None:
+def test_dense_at_crop_size_is_the_centre_view(model: str) -> None:
     classifier, image = Small(model), photo(32, 32)
     at_once = dense(32, scales_px=[32], mirror=False)
     one = center(32, scale_px=32)
@@ -61,7 +61,7 @@ def test_dense_at_the_crops_own_size_is_the_centre_view(model: str) -> None:
 
 
 @torch.inference_mode()
-def test_dense_scores_all_windows_of_the_image_and_of_its_mirror() -> None:
+def test_dense_scores_all_windows_and_mirrors() -> None:
     classifier, image = Small(), photo(60, 90)
     protocol = dense(32, scales_px=[54])
     found = protocol.score(classifier, protocol.views(image, 54)[None])
@@ -75,7 +75,7 @@ def test_dense_scores_all_windows_of_the_image_and_of_its_mirror() -> None:
     assert torch.allclose(found, torch.stack(by_hand).mean(0), atol=1e-5, rtol=0)
 
 
-def test_ten_views_of_an_odd_sized_image_are_ten_hand_cut_crops() -> None:
+def test_ten_views_are_ten_hand_cut_crops() -> None:
     image = torch.arange(3 * 37 * 45).remainder(251).to(torch.uint8).view(3, 37, 45)
     top, left = (37 - 32) // 2, round((45 - 32) / 2)  # 2 and 6
     corners = [(0, 0), (0, 13), (5, 0), (5, 13), (top, left)]
@@ -116,26 +116,22 @@ def test_costs_are_counted_in_multiply_adds() -> None:
 
 @pytest.mark.parametrize("scales", [[], [31], [36, 36], ["a"], 36, [10**6], [36.5]])
 def test_unusable_scales_are_refused(scales: object) -> None:
-    with pytest.raises(
-        InputError, match=r"not usable; give different whole numbers from data\.crop_px=32"
-    ):
+    with pytest.raises(InputError, match=r"not usable.*give different whole"):
         dense(32, scales_px=scales)  # type: ignore[arg-type]
 
 
-def test_dense_testing_needs_maps_and_a_mean_that_can_be_warped() -> None:
+def test_dense_needs_maps_and_a_warpable_mean() -> None:
     classifier, protocol = Small("mlp"), dense(32, scales_px=[36])
     with pytest.raises(InputError, match=r"this network has no conv layers .*; choose evaluation"):
         protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
     classifier = Small()
     classifier.preprocess.matrix = torch.eye(1024)
-    with pytest.raises(
-        InputError, match=r"rotates images of 32 x 32 px and has no meaning for 36 x 36"
-    ):
+    with pytest.raises(InputError, match=r"rotates images of 32 x 32 px and has no meaning for"):
         protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
 
 
 @torch.inference_mode()
-def test_multi_view_cuts_from_the_maps_of_the_image_and_of_its_mirror() -> None:
+def test_multi_view_cuts_from_both_maps() -> None:
     """Centre, corners and middles: at 68 x 102 px of a stride of 12 the map is 6 x 9, windows are 2
     x 2."""
     classifier, image = Small(), photo(60, 90)
@@ -160,7 +156,7 @@ def test_multi_view_cuts_from_the_maps_of_the_image_and_of_its_mirror() -> None:
     assert torch.allclose(found, torch.stack(by_hand).mean(0), atol=1e-6, rtol=0)
 
 
-def test_the_six_scales_of_spp_net_have_96_views() -> None:
+def test_six_scales_have_96_views() -> None:
     scales = [224, 256, 300, 360, 448, 560]
     weights = multi_view(224, scales_px=scales).scales_px
     assert {px: round(96 * weight) for px, weight in weights.items()} == {
@@ -170,7 +166,7 @@ def test_the_six_scales_of_spp_net_have_96_views() -> None:
     assert sum(weights.values()) == pytest.approx(1)
 
 
-def test_windows_of_the_large_models_are_the_positions_whose_centres_a_view_covers() -> None:
+def test_windows_are_those_whose_centres_are_covered() -> None:
     """SPP-net's rule. Position i of a stride of 16 has its centre at 16 i + 7 (7 x 7 / 2 and two of
     three pools)."""
     for left in range(300):
@@ -179,7 +175,7 @@ def test_windows_of_the_large_models_are_the_positions_whose_centres_a_view_cove
         assert _nearest(left, 16, 60) == covered[0]
 
 
-def test_multi_view_costs_a_head_per_view_and_two_trunks_per_scale() -> None:
+def test_multi_view_costs_heads_and_trunks() -> None:
     network = Small().network
     trunk, head = multiply_adds(network.shapes, 54, 81)
     assert multi_view(32, scales_px=[54]).multiply_adds(network, 60, 90) == 2 * trunk + 18 * head
@@ -188,7 +184,7 @@ def test_multi_view_costs_a_head_per_view_and_two_trunks_per_scale() -> None:
 
 
 @torch.inference_mode()
-def test_dense_and_multi_view_is_the_mean_of_both() -> None:
+def test_dense_and_multi_view_are_averaged() -> None:
     classifier = Small()
     parts = dense(32, scales_px=[36, 48]), multi_view(32, scales_px=[32, 48, 64])
     both = dense_and_multi_view(32, dense_scales_px=[36, 48], view_scales_px=[32, 48, 64])
@@ -209,7 +205,7 @@ def test_dense_and_multi_view_is_the_mean_of_both() -> None:
     assert costs[0] == costs[1] + costs[2]
 
 
-def test_a_protocol_of_crops_makes_the_views_that_it_says() -> None:
+def test_crops_must_make_their_views() -> None:
     image = photo(48, 40)
     for crop in (lambda one: F.center_crop(one, [32])[None], lambda one: F.center_crop(one, [32])):
         with pytest.raises(
@@ -239,9 +235,7 @@ def head(first: nn.Module, features: int) -> nn.Sequential:
     ("window", "size"), [(14, (16, 21)), (14, (14, 14)), (18, (19, 18)), (2, (5, 4)), (1, (3, 3))]
 )
 @torch.inference_mode()
-def test_dense_scores_are_those_of_every_window_cut_out(
-    levels: Sequence[int], window: int, size: tuple
-) -> None:
+def test_dense_scores_are_the_windows(levels: Sequence[int], window: int, size: tuple) -> None:
     network = head(SpatialPyramid(levels), 8 * sum(n * n for n in levels))
     maps = torch.randn(3, 8, *size, generator=torch.Generator().manual_seed(1))
     assert torch.allclose(
@@ -253,7 +247,7 @@ def test_dense_scores_are_those_of_every_window_cut_out(
 
 
 @torch.inference_mode()
-def test_a_head_without_a_pyramid_scores_every_window_too() -> None:
+def test_head_without_pyramid_scores_every_window() -> None:
     network = head(nn.Flatten(), 4 * 49)
     maps = torch.randn(2, 4, 9, 12, generator=torch.Generator().manual_seed(1))
     assert torch.allclose(
@@ -262,28 +256,15 @@ def test_a_head_without_a_pyramid_scores_every_window_too() -> None:
 
 
 @torch.inference_mode()
-def test_memory_is_bounded_by_chunks_that_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_by_chunks_that_change_nothing(monkeypatch) -> None:
     network = head(SpatialPyramid((3, 1)), 80)
     maps = torch.randn(2, 8, 20, 9, generator=torch.Generator().manual_seed(1))
     whole = mean_window_scores(network, maps, 6)
     rows: list[int] = []
     network[1].register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
-    monkeypatch.setattr(
-        protocols, "CHUNK_BYTES", 3 * 2 * 4 * 80 * 4
-    )  # three rows of four windows for two images
+    # three rows of four windows for two images
+    monkeypatch.setattr(protocols, "CHUNK_BYTES", 3 * 2 * 4 * 80 * 4)
     assert torch.allclose(mean_window_scores(network, maps, 6), whole, atol=1e-6, rtol=0)
     assert rows == [24, 24, 24, 24, 24]
     monkeypatch.setattr(protocols, "CHUNK_BYTES", 1)
     assert torch.allclose(mean_window_scores(network, maps, 6), whole, atol=1e-6, rtol=0)
-
-
-@torch.inference_mode()
-def test_model_c_on_a_wide_image_stays_within_the_chunk() -> None:
-    """480 x 720 gives 17 x 32 windows of 56,448 features, 123 MB together; no more than 64 MiB
-    stand at once."""
-    network = nn.Sequential(SpatialPyramid((7, 3, 2, 1)), nn.Linear(63 * 896, 4)).eval()
-    sizes: list[int] = []
-    network[1].register_forward_pre_hook(lambda _, given: sizes.append(given[0].numel() * 4))
-    mean_window_scores(network, torch.zeros(1, 896, 30, 45), 14)
-    assert max(sizes) <= protocols.CHUNK_BYTES
-    assert sum(sizes) == 17 * 32 * 56448 * 4

@@ -1,18 +1,12 @@
 """Fully connected layers by oneDNN are torch's: its numbers to rounding, and its own products where
 ours do not fit."""
 
-import copy
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd import forward_ad
-from torch.func import functional_call, grad, vmap
-from torch.fx import symbolic_trace
-from torch.overrides import TorchFunctionMode
 
 from rectifiers.models import linear
 from rectifiers.models.linear import (
@@ -33,8 +27,13 @@ SIZES = [(32, 1024, 256), (33, 517, 263), (128, 800, 256)]  # vectors, inputs, u
 
 
 @pytest.fixture
-def _on_such_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+def _on_such_a_processor(monkeypatch) -> None:
     monkeypatch.setattr(linear, "onednn_is_faster", lambda: True)
+
+
+def on_onednn(test: Callable) -> Callable:
+    """Run a test as on a processor on which oneDNN is the faster library."""
+    return needs_onednn(pytest.mark.usefixtures("_on_such_a_processor")(test))
 
 
 def given(vectors: int, inputs: int, units: int, seed: int = 0) -> tuple[Tensor, Linear, Tensor]:
@@ -64,12 +63,9 @@ def assert_rounded(found: Tensor, a: Tensor, b: Tensor, bias: Tensor | None = No
     assert bool(((found.double() - exact).abs() <= bound).all())
 
 
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
+@on_onednn
 @pytest.mark.parametrize("size", SIZES)
-def test_outputs_and_gradients_are_those_of_double_precision_to_rounding(
-    size: tuple[int, int, int],
-) -> None:
+def test_outputs_and_gradients_are_rounded(size: tuple[int, int, int]) -> None:
     x, layer, dy = given(*size)
     y = layer(x)
     assert is_ours(y)
@@ -84,9 +80,7 @@ def test_outputs_and_gradients_are_those_of_double_precision_to_rounding(
 
 
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_first_and_second_derivatives_equal_finite_differences(
-    has_bias: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_derivatives_are_finite_differences(has_bias: bool, monkeypatch) -> None:
     """The formulas, with torch's products, because oneDNN has none in double precision."""
     monkeypatch.setattr(linear, "onednn_linear", F.linear)
     generator = torch.Generator().manual_seed(0)
@@ -100,39 +94,8 @@ def test_first_and_second_derivatives_equal_finite_differences(
     assert torch.autograd.gradgradcheck(_Linear.apply, arguments)
 
 
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
-def test_a_gradient_can_be_differentiated_again() -> None:
-    x, layer, _ = given(*SIZES[0])
-
-    def penalty(module: nn.Module, x: Tensor) -> list[Tensor]:
-        y = module(x)
-        assert is_ours(y) == (x.dtype == torch.float32)
-        (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-        return list(torch.autograd.grad(dx.square().sum(), [x, *module.parameters()]))
-
-    exact = penalty(copy.deepcopy(layer).double(), x.detach().double().requires_grad_())
-    for found, expected in zip(penalty(layer, x), exact, strict=True):
-        assert (
-            float((found - expected).norm() / expected.norm()) < 1e-5
-        )  # four products, each of about 1e-6
-
-
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
-def test_what_needs_no_gradient_gets_none() -> None:
-    x, layer, dy = given(*SIZES[0])
-    layer(x.detach()).backward(dy)  # the first layer of a network
-    assert x.grad is None
-    layer.bias = None
-    layer.weight.requires_grad_(False)
-    (dx,) = torch.autograd.grad(layer(x), x, dy)
-    assert_rounded(dx, dy, layer.weight.T)
-
-
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
-def test_changed_weights_are_read_again_and_equal_numbers_give_equal_bits() -> None:
+@on_onednn
+def test_equal_numbers_give_equal_bits() -> None:
     x, layer, dy = given(*SIZES[1])
 
     def step(x: Tensor) -> list[Tensor]:
@@ -140,9 +103,8 @@ def test_changed_weights_are_read_again_and_equal_numbers_give_equal_bits() -> N
         return [y.detach(), *torch.autograd.grad(y, [x, *layer.parameters()], dy)]
 
     first = step(x)
-    storage = (
-        torch.empty(x.numel() + 1)[1:].view_as(x).copy_(x.detach())
-    )  # as a tensor elsewhere in memory
+    # as a tensor elsewhere in memory
+    storage = torch.empty(x.numel() + 1)[1:].view_as(x).copy_(x.detach())
     assert storage.data_ptr() % 64
     assert all(map(torch.equal, first, step(storage.requires_grad_())))
     with torch.no_grad():
@@ -153,35 +115,26 @@ def test_changed_weights_are_read_again_and_equal_numbers_give_equal_bits() -> N
     assert not torch.equal(changed[0], first[0])
 
 
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
+@on_onednn
 def test_inputs_and_gradients_of_any_strides_are_taken() -> None:
     x, layer, dy = given(32, 1024, 256)
     strided, scattered = x.detach().T.contiguous().T.requires_grad_(), dy.T.contiguous().T
     ours = torch.autograd.grad(layer(x), [x, layer.weight], dy)
-    assert all(
-        map(
-            torch.equal,
-            ours,
-            torch.autograd.grad(layer(strided), [strided, layer.weight], scattered),
-        )
-    )
-    (summed,) = torch.autograd.grad(
-        layer(x).sum(), layer.weight
-    )  # a gradient of one number, expanded
+    found = torch.autograd.grad(layer(strided), [strided, layer.weight], scattered)
+    assert all(map(torch.equal, ours, found))
+    # a gradient of one number, expanded
+    (summed,) = torch.autograd.grad(layer(x).sum(), layer.weight)
     assert_rounded(summed, torch.ones(256, 32), x.T)
 
 
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
+@on_onednn
 def test_batched_gradients_are_torchs() -> None:
     x, layer, _ = given(*SIZES[0])
     dys = torch.randn(3, 32, 256, generator=torch.Generator().manual_seed(1))
     found = torch.autograd.grad(layer(x), [x, *layer.parameters()], dys, is_grads_batched=True)
     for i, dy in enumerate(dys):
-        for one, other in zip(
-            found, torch.autograd.grad(layer(x), [x, *layer.parameters()], dy), strict=True
-        ):
+        alone = torch.autograd.grad(layer(x), [x, *layer.parameters()], dy)
+        for one, other in zip(found, alone, strict=True):
             torch.testing.assert_close(one[i], other, rtol=1e-4, atol=1e-3)
 
 
@@ -194,9 +147,7 @@ def test_batched_gradients_are_torchs() -> None:
         ("", "DEFAULT", False),
     ],
 )
-def test_the_processor_decides(
-    maker: str, instructions: str, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_processor_decides(maker: str, instructions: str, expected: bool, monkeypatch) -> None:
     monkeypatch.setattr(machine, "vendor", lambda: maker)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
     for library in (torch.backends.mkldnn, torch.backends.mkl):
@@ -208,8 +159,7 @@ def test_the_processor_decides(
         onednn_is_faster.cache_clear()
 
 
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
+@on_onednn
 @pytest.mark.parametrize(
     ("size", "expected"),
     [
@@ -241,8 +191,7 @@ def with_transposed_weights(layer: Linear, x: Tensor) -> Tensor:
     return layer(x)
 
 
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
+@on_onednn
 @pytest.mark.parametrize(
     "way", [in_double, in_bfloat16, with_a_dimension_more, with_transposed_weights]
 )
@@ -255,57 +204,9 @@ def test_other_layers_are_torchs(way: Callable[[Linear, Tensor], Tensor]) -> Non
     assert torch.equal(found, expected)
 
 
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
-def test_transforms_and_forward_mode_derivatives_are_torchs() -> None:
-    x, layer, _ = given(*SIZES[0])
-    weights = dict(layer.named_parameters())
-
-    def score(chosen: dict[str, Tensor], one: Tensor) -> Tensor:
-        return functional_call(layer, chosen, (one.expand(MIN_VECTORS, -1),)).mean(0).sum()
-
-    each = vmap(grad(score), in_dims=(None, 0))(weights, x.detach()[:3])["weight"]
-    torch.testing.assert_close(each, x.detach()[:3, None].expand_as(each), rtol=1e-5, atol=1e-6)
-    with forward_ad.dual_level():
-        out = layer(forward_ad.make_dual(x.detach(), torch.ones_like(x)))
-        tangent = forward_ad.unpack_dual(out).tangent
-    assert_rounded(tangent, torch.ones_like(x), layer.weight)
-
-
-@pytest.mark.usefixtures("_on_such_a_processor")
-def test_what_looks_at_torchs_functions_sees_a_linear_layer() -> None:
-    x, layer, _ = given(*SIZES[0])
-    met: list[object] = []
-
-    class Look(TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            met.append(func)
-            return func(*args, **(kwargs or {}))
-
-    with Look():
-        layer(x)
-    assert F.linear in met
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        assert layer(torch.empty(32, 1024)).shape == (32, 256)
-    assert layer.to("meta")(x.to("meta")).shape == (32, 256)
-    assert F.linear in {node.target for node in symbolic_trace(layer).graph.nodes}
-
-
-@needs_onednn
-@pytest.mark.usefixtures("_on_such_a_processor")
-def test_exported_layers_hold_torchs_operations() -> None:
-    x, layer, _ = given(*SIZES[0])
-    exported = torch.export.export(layer, (x.detach(),))
-    assert torch.ops.aten.linear.default in {node.target for node in exported.graph.nodes}
-
-
-def test_the_linear_rows_of_a_network_are_such_layers_with_torchs_names() -> None:
+def test_rows_of_a_network_are_such_layers() -> None:
     rows = [Row("fc1", "linear", 8), Row("fc2", "linear", 4)]
     network = Network(rows, lambda _: nn.ReLU(), channels=3, input_px=2)
     assert [type(m) for m in network.head if isinstance(m, nn.Linear)] == [Linear, Linear]
-    assert list(network.state_dict()) == [
-        "head.fc1.weight",
-        "head.fc1.bias",
-        "head.fc2.weight",
-        "head.fc2.bias",
-    ]
+    names = [f"head.{layer}.{kind}" for layer in ("fc1", "fc2") for kind in ("weight", "bias")]
+    assert list(network.state_dict()) == names

@@ -33,9 +33,7 @@ def build(
 
 @pytest.mark.parametrize("model", ["small14", "mlp"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_any_activation_fits_any_network_and_every_parameter_gets_a_gradient(
-    activation, model: str
-) -> None:
+def test_every_parameter_gets_a_gradient(activation, model: str) -> None:
     network = build(activation, model=model)
     scores = network(torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0)))
     assert scores.shape == (4, 10)
@@ -63,14 +61,6 @@ def test_signals_of_1_by_n_get_one_dimensional_layers() -> None:
     assert network.multiply_adds == conv + 8 * 10 * 10
 
 
-def test_small14_has_thirteen_shared_slopes_or_one_per_channel() -> None:
-    with torch.device("meta"):
-        shared, wise = (build(f, width=1.0, input_px=224) for f in (A.prelu_shared, A.prelu))
-    assert sum(s.numel() for s in shared.slopes().values()) == 13
-    per_channel = 64 + 4 * 128 + 6 * 256 + 2 * 4096
-    assert sum(s.numel() for s in wise.slopes().values()) == per_channel
-
-
 def test_every_prelu_has_its_own_slopes() -> None:
     network = build(A.prelu_shared)
     sites = [m for m in network.modules() if isinstance(m, nn.PReLU)]
@@ -86,17 +76,6 @@ def test_the_order_is_weights_norm_activation_dropout() -> None:
     assert [name for name, _ in network.trunk.named_children()][:4] == trunk
     assert [name for name, _ in network.head.named_children()] == head
     assert network.head.get_submodule("fc1_drop").p == 0.5
-
-
-def test_batch_norm_normalises_every_maxout_piece() -> None:
-    network = build(A.maxout, norm="batch")
-    assert network.trunk.get_submodule("conv2_1_norm").num_features == 2 * 8
-    assert network(torch.randn(4, 1, 32, 32)).shape == (4, 10)
-
-
-def test_a_pyramid_lets_any_larger_image_through() -> None:
-    network = build(A.relu).eval()
-    assert network(torch.randn(2, 1, 40, 57)).shape == (2, 10)
 
 
 @pytest.mark.process

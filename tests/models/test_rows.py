@@ -16,21 +16,10 @@ def test_small14_is_the_papers_table_1() -> None:
     shapes = trace(rows, channels=3, input_px=224)
     assert depth(rows) == 14
     sides = {shape.row.name: shape.side for shape in shapes if shape.side}
-    assert sides == {
-        "conv1": 109,
-        "pool1": 36,
-        "conv2_1": 37,
-        "conv2_2": 36,
-        "conv2_3": 37,
-        "conv2_4": 36,
-        "pool2": 18,
-        "conv3_1": 19,
-        "conv3_2": 18,
-        "conv3_3": 19,
-        "conv3_4": 18,
-        "conv3_5": 19,
-        "conv3_6": 18,
-    }
+    names = ["conv1", "pool1", *(f"conv2_{i}" for i in range(1, 5)), "pool2"]
+    names += [f"conv3_{i}" for i in range(1, 7)]
+    table = (109, 36, 37, 36, 37, 36, 18, 19, 18, 19, 18, 19, 18)
+    assert sides == dict(zip(names, table, strict=True))
     spp = next(shape for shape in shapes if shape.row.name == "spp")
     assert spp.channels == 50 * 256
     assert sum(shape.parameters for shape in shapes) == 74_993_896
@@ -53,7 +42,7 @@ PAPERS = {
 
 
 @pytest.mark.parametrize(("model", "expected"), PAPERS.items())
-def test_the_papers_networks_have_their_depth_size_and_cost(model: str, expected: tuple) -> None:
+def test_networks_have_the_papers_size_and_cost(model: str, expected: tuple) -> None:
     rows = expand(
         compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000
     )
@@ -66,7 +55,7 @@ def test_the_papers_networks_have_their_depth_size_and_cost(model: str, expected
 
 
 @pytest.mark.parametrize(("model", "stage"), [("model_a", 5), ("model_b", 6), ("model_c", 6)])
-def test_the_large_models_have_the_maps_of_table_3(model: str, stage: int) -> None:
+def test_large_models_have_table_3s_maps(model: str, stage: int) -> None:
     rows = expand(
         compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000
     )
@@ -74,44 +63,25 @@ def test_the_large_models_have_the_maps_of_table_3(model: str, stage: int) -> No
     assert sides == [112] + [56] * stage + [28] * stage + [14] * stage
 
 
-def test_the_32_px_form_of_the_small_model_keeps_its_layers_and_the_ratio_of_its_stages() -> None:
+def test_small14_32_keeps_layers_and_ratios() -> None:
     rows = expand(
         compose_config("data=cifar10", "model=small14_32").model.rows, width=1.0, classes=10
     )
     sides = {
         shape.row.name: shape.side for shape in trace(rows, channels=3, input_px=32) if shape.side
     }
-    assert [sides[name] for name in ("conv1", "conv2_2", "conv2_4", "conv3_2", "conv3_6")] == [
-        32,
-        16,
-        16,
-        8,
-        8,
-    ]
+    ends = [sides[name] for name in ("conv1", "conv2_2", "conv2_4", "conv3_2", "conv3_6")]
+    assert ends == [32, 16, 16, 8, 8]
     assert [(row.name, row.size) for row in rows if row.weighted] == [
         (row.name, row.size) for row in small14(classes=10) if row.weighted
     ]
-
-
-def test_width_scales_filters_and_units_but_not_classes() -> None:
-    rows = {row.name: row.size for row in small14(width=0.25, classes=10)}
-    assert (rows["conv1"], rows["conv2_1"], rows["conv3_6"], rows["fc1"], rows["fc3"]) == (
-        16,
-        32,
-        64,
-        1024,
-        10,
-    )
-    assert {row.size for row in small14(width=1e-6, classes=10) if row.weighted} == {1, 10}
 
 
 def test_the_smallest_input_is_named_and_works() -> None:
     rows = small14()
     assert smallest_input_px(rows) == 17
     assert trace(rows, channels=1, input_px=17)[-1].channels == 1000
-    with pytest.raises(
-        InputError, match=r"16 x 16 px leaves no position at pool2; the smallest .* is 17 px"
-    ):
+    with pytest.raises(InputError, match=r"16 x 16 px leaves no.*the smallest .* is 17 px"):
         trace(rows, channels=1, input_px=16)
 
 
@@ -126,23 +96,16 @@ def test_maxout_multiplies_the_layers_before_it_alone() -> None:
 
 
 BAD_ROWS = [
-    ({"name": "x"}, "needs a name and one of"),
     ({"conv": 3, "kernel": 3}, "needs a name and one of"),
     ({"name": "x", "conv": 3, "linear": 3}, "needs a name and one of"),
     ({"name": "x", "conv": 3, "kernel": 3, "stirde": 2}, "x.stirde .* model.rows.x.stride"),
     ({"name": "out", "linear": 3}, "out names two modules"),
     ({"name": "x", "conv": 3}, "x.kernel: field required"),
     ({"name": "x", "conv": -3, "kernel": 3}, "x.conv=-3: "),
-    ({"name": "x", "conv": 3, "kernel": 3, "stride": 0}, "x.stride=0"),
-    ({"name": "x", "conv": 3, "kernel": 3, "padding": []}, "x.padding"),
-    ({"name": "x", "conv": 3, "kernel": 3, "repeat": 0}, "x.repeat=0"),
     ({"name": "x", "max_pool": 2, "padding": 2}, "x.padding=2"),
     ({"name": "x", "pyramid": []}, "x.pyramid"),
     ({"name": "x", "linear": 3, "dropout": 1.0}, "x.dropout=1.0"),
     ({"name": "fc.1", "linear": 3}, "name=fc.1: string should match pattern"),
-    ({"name": "", "linear": 3}, "name=: "),
-    ({"name": 1, "linear": 3}, "name=1: "),
-    ({"name": "é", "linear": 3}, "name=.*: "),
     ({"name": "flatten", "linear": 3}, "flatten names two modules; give the row another"),
     ({"name": "out_act", "linear": 3}, "out_act names two modules"),
     ({"name": "out_norm", "max_pool": 2}, "out_norm names two modules"),
@@ -155,22 +118,7 @@ def test_a_row_that_makes_no_layer_is_named(row: dict, sentence: str) -> None:
         expand([row, {"name": "out", "linear": "classes"}], width=1, classes=10)
 
 
-@pytest.mark.parametrize("name", ["forward", "add_module", "training", "append"])
-def test_a_name_that_torch_uses_is_refused(name: str) -> None:
-    from torch import nn
-
-    from rectifiers.models.network import Network
-
-    rows = expand(
-        [{"name": name, "linear": 3}, {"name": "out", "linear": "classes"}], width=1, classes=10
-    )
-    with pytest.raises(
-        InputError, match=f"{name} is a name of torch's modules; give the row another"
-    ):
-        Network(rows, lambda channels: nn.ReLU(), channels=1, input_px=4)
-
-
-def test_a_map_after_a_pyramid_is_refused_without_an_endless_search() -> None:
+def test_map_after_a_pyramid_is_refused() -> None:
     rows = [
         {"name": "p", "pyramid": [2]},
         {"name": "q", "max_pool": 2},
@@ -178,11 +126,6 @@ def test_a_map_after_a_pyramid_is_refused_without_an_endless_search() -> None:
     ]
     with pytest.raises(InputError, match="q gets no map whatever the input"):
         trace(expand(rows, width=1, classes=3), channels=1, input_px=32)
-
-
-def test_the_last_row_gives_one_score_per_class() -> None:
-    with pytest.raises(InputError, match="must end with a row `linear: classes`"):
-        expand([{"name": "fc", "linear": 7}], width=1, classes=10)
 
 
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 60))

@@ -41,16 +41,6 @@ def test_every_source_takes_its_settings(option: str) -> None:
     assert source.func.__name__ == option.rstrip("8")  # digits8 are digits at another size
 
 
-@pytest.mark.parametrize("option", GROUPS["evaluation"])
-def test_every_protocol_cuts_views(option: str) -> None:
-    for name, target in compose_config(f"evaluation={option}").evaluation.protocols.items():
-        protocol = functions.import_function(f"evaluation.{name}", target)(32)
-        for px in protocol.scales_px:
-            views = protocol.views(torch.zeros(1, 40, 50, dtype=torch.uint8), px)
-            assert views.shape[1] == 1
-            assert min(views.shape[2:]) in (32, px)
-
-
 @pytest.mark.parametrize("option", GROUPS["preprocess"])
 def test_every_preprocess_fits_real_images(option: str) -> None:
     config = compose_config(f"preprocess={option}", "data.resize_px=12", "data.crop_px=12")
@@ -86,9 +76,7 @@ def pairs() -> list[tuple[str, str, str]]:
 
 @pytest.mark.filterwarnings("ignore:.*fixed point")
 @pytest.mark.parametrize(("model", "init", "activation"), pairs())
-def test_every_model_initialiser_and_kind_of_activation_go_together(
-    source: Source, model: str, init: str, activation: str
-) -> None:
+def test_every_pair_goes_together(source: Source, model: str, init: str, activation: str) -> None:
     # each group's own file; a composition takes 0.1 s
     init_config, activation_config = (
         compose_config(f"init={init}", "init.fc_std=null").init,
@@ -97,10 +85,7 @@ def test_every_model_initialiser_and_kind_of_activation_go_together(
     chosen = {"init": init_config.as_dict(), "activation": activation_config.activation.as_dict()}
     config = compose_config(f"model={model}", *SMALL).replaced(chosen)
     if config.model.target and activation == "maxout":
-        with pytest.raises(
-            InputError,
-            match=r"Maxout reads 2 and gives 1 channels per unit, .* choose a model of rows",
-        ):
+        with pytest.raises(InputError, match=r"Maxout reads 2 and gives 1 channels per unit,"):
             build.build_network(config, source, None)
         return
     if init == "fixup" and model != "mlp_shortcuts":  # which is residual, and has no normalisation
@@ -126,44 +111,23 @@ def test_every_activation_builds(source: Source, activation: str) -> None:
 # an override, and what its refusal names: the key and the remedy
 BAD = [
     ("seed=-1", "seed=-1", "equal to 0"),
-    ("seed=1.5", "seed=1.5", "valid integer"),
-    ("seed=true", "seed=true", "valid integer"),
     ("optim.lr=nan", "optim.lr=NaN", "finite number"),
     ("optim.lr=1e31", "optim.lr=1e+31", "equal to 1e30"),
-    ("optim=plain optim.slope_weight_decay=-1", "optim.slope_weight_decay=-1", "equal to 0"),
-    ("optim.fused=2", "optim.fused=2", "valid boolean"),
-    ("optim.momentum=2", "optim.momentum=2", "less than 1"),
     ("tags=trial", "tags=trial", "a list such as [a,b]"),
-    ("trainer.max_epochs=null", "trainer.max_epochs", "valid integer"),
     ("trainer.precision=16", "trainer.precision=16", "32-true"),
     ("trainer.devices=0", "trainer.devices=0", "equal to 1"),
     ("+trainer.strategy=ddp", "trainer.strategy", "trainer.devices"),
-    ("threads=4097", "threads=4097", "equal to 4096"),
     ("fast=true trainer.precision=64-true", "trainer.precision=64-true", "leave one of them out"),
-    ("model.norm=layer", "model.norm=layer", "'batch'"),
     ("model.norm=fixup", "model.norm=fixup", "model=resnet20"),
-    ("model.width=65", "model.width=65", "equal to 64"),
     ("preprocess.scale=big", "preprocess.scale=big", "unit_rms"),
     ("data.crop_px=37", "data.crop_px=37", "raise data.resize_px"),
     ("data=mnist1d data.flip=true", "data.signal=true", "data.flip=false"),
     ("data=mnist1d model=resnet20", "data.signal", "data.signal=false"),
     ("data.scale_jitter_px=[20,40]", "data.scale_jitter_px=[20, 40]", "[32,64]"),
-    ("data.num_workers=1025", "data.num_workers=1025", "equal to 1024"),
-    (
-        "scheduler=multistep scheduler.milestones=[3,2]",
-        "scheduler.milestones=[3, 2]",
-        "ascending epochs",
-    ),
-    (
-        "scheduler=multistep scheduler.milestones=[30,90]",
-        "scheduler.milestones=[30, 90]",
-        "raise trainer.max_epochs",
-    ),
+    ("scheduler=multistep scheduler.milestones=[3,2]", "scheduler.milestones=[3, 2]", "ascending"),
+    ("scheduler=multistep scheduler.milestones=[30,90]", "=[30, 90]", "raise trainer.max_epochs"),
     ("init.fc_std=[a,b,c]", "init.fc_std.0=a", "valid number"),
-    ("init.bias=null", "init.bias", "valid number"),
     ("evaluation=[]", "evaluation", "evaluation=<option>"),
-    ("evaluation.center=null", "evaluation.center=null", "an object"),
-    ("runs_dir=7", "runs_dir=7", "valid string"),
 ]
 
 
@@ -183,23 +147,14 @@ def import_function(group: str, settings: dict[str, object]) -> object:
 SETTINGS = [
     ("activation=prelu", "initial_slope", "abc"),
     ("activation=maxout", "pieces", 2.5),
-    ("activation=snake", "a", 0),
     ("activation=dks", "function", "relu"),
     ("activation=tat_leaky_relu", "similarity", 1),
-    ("init=sparse", "k", 0),
     ("init=sparse", "std", 1e31),
-    ("init=gaussian", "std", -1),
-    ("init=he_scaled", "beta", 0),
     ("init=constant", "value", float("nan")),
     ("preprocess=zca", "epsilon", -1),
     ("data=folder", "root", 7),
-    ("data=cifar10", "download", 1),
-    ("data=digits", "split_seed", 2**32),
     ("data=digits", "val_fraction", 1),
     ("data=imagenet", "store", "zip"),
-    ("data=imagenet", "shard_bytes", 0),
-    ("data=imagenet", "color_scale", "variance"),
-    ("data=imagenet", "bad_images", "ignore"),
 ]
 
 
@@ -239,14 +194,8 @@ def test_an_unknown_setting_names_those_that_exist() -> None:
     ("target", "made"),
     [
         ("torch.nn.LeakyReLU", "LeakyReLU(negative_slope=0.01)"),
-        ("torch.nn.ELU", "ELU(alpha=1.0)"),
-        ("torch.nn.Softplus", "Softplus(beta=1.0, threshold=20.0)"),
-        ("torch.nn.Mish", "Mish()"),
         ("torch.nn.PReLU", "PReLU(num_parameters=32)"),
-        (
-            "torch.nn.BatchNorm1d",
-            "BatchNorm1d(32, eps=1e-05, momentum=0.1, affine=True, bias=True, ",
-        ),
+        ("torch.nn.BatchNorm1d", "BatchNorm1d(32, eps=1e-05"),
         ("runs.test_configs.of_units", "LeakyReLU(negative_slope=32)"),
     ],
 )
@@ -280,13 +229,6 @@ class Rounded(nn.Module):
         return self.slope * x.round()
 
 
-class StraightThrough(nn.Module):
-    """A step function with a gradient of its own."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + (x.round() - x).detach()
-
-
 class OverPositions(nn.Module):
     """A function of single numbers on vectors, and not on maps."""
 
@@ -309,7 +251,6 @@ class SoftmaxWithMoments(Softmax):
     [
         ("runs.test_configs.Step", "he", "derivative of 0 almost everywhere"),
         ("runs.test_configs.Rounded", "gaussian", "derivative of 0 almost everywhere"),
-        ("runs.test_configs.StraightThrough", "gaussian", None),
         ("runs.test_configs.Log", "gaussian", "is not finite"),
         ("runs.test_configs.Softmax", "he", r"mixes .*moments\(\)"),
         ("runs.test_configs.Softmax", "gaussian", None),
@@ -321,9 +262,7 @@ class SoftmaxWithMoments(Softmax):
         ("rectifiers.activations.maxout", "he", None),
     ],
 )
-def test_an_untrainable_activation_is_refused_without_data(
-    target: str, init: str, reason: str | None
-) -> None:
+def test_untrainable_activation_is_refused(target: str, init: str, reason: str | None) -> None:
     config = compose_config("activation=relu", f"init={init}", "model=small14", "data=digits")
     config = config.replaced({"activation._target_": target})
     with pytest.raises(InputError, match=f"activation .*{reason}") if reason else nullcontext():
@@ -337,19 +276,12 @@ def bend(y, amount=0.5):
 @pytest.mark.parametrize(
     ("target", "settings", "expected"),
     [
-        ("torch.nn.functional.mish", {}, torch.nn.functional.mish),
-        (
-            "torch.nn.functional.gelu",
-            {},
-            torch.nn.functional.gelu,
-        ),  # written in C: it has no signature
+        ("torch.nn.functional.gelu", {}, torch.nn.functional.gelu),  # in C: it has no signature
         ("torch.nn.functional.leaky_relu", {"negative_slope": 0.1}, torch.nn.LeakyReLU(0.1)),
         ("runs.test_configs.bend", {"amount": 2.0}, lambda y: y.relu() + 2 * y.sin()),
     ],
 )
-def test_a_function_of_a_tensor_is_an_activation(
-    target: str, settings: dict[str, float], expected: Any
-) -> None:
+def test_function_is_an_activation(target: str, settings: dict[str, float], expected: Any) -> None:
     built = import_function("activation", {"_target_": target, **settings})(3)
     y = torch.linspace(-3, 3, 12).view(4, 3)
     torch.testing.assert_close(built(y), expected(y), rtol=0, atol=0)

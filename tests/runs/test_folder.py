@@ -15,7 +15,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
 
-def test_a_killed_holders_child_does_not_hold_the_run(tmp_path: Path) -> None:
+def test_killed_holders_child_does_not_hold(tmp_path: Path) -> None:
     """The child stands for a loader's worker, which takes seconds to notice that its parent is
     gone."""
     forking = multiprocessing.get_context("fork")
@@ -60,9 +60,7 @@ def test_a_lock_never_follows_a_symbolic_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_gives_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int
-) -> None:
+def test_missing_locks_are_named(tmp_path: Path, monkeypatch, missing: int) -> None:
     def refuse(*_: object) -> None:
         raise OSError(missing, os.strerror(missing))
 
@@ -74,7 +72,7 @@ def test_a_file_system_without_locks_gives_a_sentence(
         pass
 
 
-def test_a_training_removes_what_a_kill_left_half_written(tmp_path: Path) -> None:
+def test_training_removes_half_written_files(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     (folder / "scores").mkdir(parents=True)
     for kept in ("last.ckpt", "scores/center.npz"):

@@ -1,11 +1,9 @@
 import os
 
-import pytest
-
 from rectifiers.runs.provenance import code_fingerprint, provenance
 
 
-def test_no_secret_path_host_or_user_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_path_host_or_user_is_recorded(monkeypatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "k3y-of-somebody")
     text = provenance("data", "statistics", "cpu", 1).model_dump_json()
     assert "k3y-of-somebody" not in text
@@ -13,21 +11,13 @@ def test_no_secret_path_host_or_user_is_recorded(monkeypatch: pytest.MonkeyPatch
     assert os.getcwd() not in text
 
 
-def test_versions_lock_and_machine_are_recorded() -> None:
-    recorded = provenance("data", "statistics", "cpu", 3)
-    assert recorded.code == code_fingerprint()
-    assert len(str(recorded.lock)) == 12
-    assert {"python", "torch", "torchvision", "scikit-learn"} <= recorded.versions.keys()
-    assert recorded.machine.threads == 3
-
-
-def test_a_folder_that_is_no_checkout_has_no_sha(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_folder_without_checkout_has_no_sha(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr("rectifiers.runs.provenance.CHECKOUT", tmp_path)
     recorded = provenance("data", "statistics", "cpu", 1)
     assert (recorded.git_sha, recorded.git_dirty, recorded.lock) == (None, None, None)
 
 
-def test_the_fingerprint_follows_the_code(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_the_fingerprint_follows_the_code(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr("rectifiers.runs.provenance.PACKAGE", tmp_path)
     (tmp_path / "a.py").write_text("x = 1")
     before = code_fingerprint()

@@ -61,13 +61,11 @@ def test_the_papers_numbers_stand_in_its_experiments(experiment: str) -> None:
         (["claim=cifar_table2"], None),  # its records are older than the preset
     ],
 )
-def test_fully_connected_layers_start_small(
-    overrides: list[str], expected: tuple[float, ...] | None
-) -> None:
+def test_linear_layers_start_small(overrides, expected) -> None:
     assert compose_config(*overrides).init.fc_std == expected
 
 
-def test_a_wrong_width_is_named_by_its_own_key() -> None:
+def test_wrong_width_is_named() -> None:
     with pytest.raises(InputError, match=r"model\.width=0"):
         compose_config("model=small14", "model.width=0")
 
@@ -92,7 +90,7 @@ def test_prelu_slopes_have_momentum_and_no_weight_decay() -> None:
     torch.testing.assert_close(slope.detach(), torch.full_like(slope, 0.25 - 0.01 * steps))
 
 
-def test_weights_without_a_gradient_shrink_by_the_rate_times_the_decay() -> None:
+def test_weights_decay_by_the_rate_times_the_decay() -> None:
     _, network, sgd = optimised("relu")
     (weight, *_) = (
         m.weight for m in network.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)
@@ -104,7 +102,7 @@ def test_weights_without_a_gradient_shrink_by_the_rate_times_the_decay() -> None
     assert shrunk == pytest.approx(0.01 * 5e-4, rel=0.05)  # float32 keeps that much of it
 
 
-def test_half_of_what_leaves_the_first_two_fully_connected_layers_is_dropped() -> None:
+def test_half_of_the_units_are_dropped() -> None:
     config = compose_config("activation=relu", "data=digits", "model=small14", "model.width=0.25")
     network, _ = build_network(config, open_source(config), None)
     zeros: dict[str, float] = {}

@@ -17,7 +17,6 @@ from made_up import (
 )
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
-from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
 SLOPE = {"mean": 0.25, "std": 0.0, "min": 0.25, "max": 0.25, "channels": 1}
@@ -48,10 +47,7 @@ def test_an_ensemble_comes_back_as_written(tmp_path: Path) -> None:
     )
     records.write(tmp_path / "record.json", combined)
     assert records.load(tmp_path / "record.json") == combined
-    with pytest.raises(
-        InputError,
-        match=r"record\.json is an ensemble's record and not a training's; give one of its",
-    ):
+    with pytest.raises(InputError, match=r"record\.json is an ensemble's record.*give one of its"):
         records.load_training(tmp_path / "record.json")
 
 
@@ -100,9 +96,7 @@ BRACKETS = "[" * 200_000
         ("compute", BRACKETS, "recursion limit"),
     ],
 )
-def test_what_is_no_record_is_refused_in_one_line(
-    tmp_path: Path, key: str, value: str, named: str
-) -> None:
+def test_bad_record_is_refused(tmp_path: Path, key: str, value: str, named: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(put(WHOLE, key, value))
     with pytest.raises(InputError, match=named) as refusal:
@@ -114,17 +108,6 @@ def test_what_is_no_record_is_refused_in_one_line(
     assert len(message) < len(str(path)) + 250
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"schema_version": 3}', "\x00"])
-def test_a_file_without_a_record_is_named(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "record.json"
-    path.write_text(text)
-    with pytest.raises(
-        InputError,
-        match=r"record\.json is not a usable record \(.*\); remove it, or give rerun=true",
-    ):
-        records.load(path)
-
-
 def test_splits_fit_the_protocol_and_the_tests() -> None:
     three = {"train": 100, "val": 9, "test": 5}
     held_out = SCIENCE | {"data": {"crop_px": 8, "protocol": "held_out"}}
@@ -134,14 +117,8 @@ def test_splits_fit_the_protocol_and_the_tests() -> None:
     for changes, sentence in (
         ({"science": SCIENCE}, "images.test "),
         ({"images": three | {"test": None}}, "images.test "),
-        (
-            {"images": three | {"test": 6}},
-            "protocols.center ",
-        ),
-        (
-            {"protocols": {"center": result(3, 5)}},
-            "protocols.center ",
-        ),
+        ({"images": three | {"test": 6}}, "protocols.center "),
+        ({"protocols": {"center": result(3, 5)}}, "protocols.center "),
     ):
         with pytest.raises(ValueError, match=sentence):
             training(**{"science": held_out, "protocols": tested, "images": three} | changes)
@@ -166,25 +143,14 @@ def test_names_of_members_are_those_of_their_science() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e200])
 def test_what_cannot_be_read_is_not_written(tmp_path: Path, value: float) -> None:
     record = training(**WHOLE)
-    wrong: dict[str, Any] = {
-        "wall_s": value,
-        "compute": {"x": value},
-        "history": [epoch(1) | {"lr": value}],
-    }
+    history = [epoch(1) | {"lr": value}]
+    wrong: dict[str, Any] = {"wall_s": value, "compute": {"x": value}, "history": history}
     for key in ("wall_s", "history", *(["compute"] if value != 1e200 else [])):
         with pytest.raises(ValueError, match=key if value == 1e200 else "expected value"):
             records.write(
                 tmp_path / "record.json", record.model_copy(update={key: wrong[key], "epochs": 3})
             )
     assert not list(tmp_path.iterdir())
-
-
-def test_constructing_a_record_checks_it() -> None:
-    kept = training(**WHOLE)
-    with pytest.raises(ValueError, match="epochs "):
-        TrainingRecord(
-            **{name: getattr(kept, name) for name in TrainingRecord.model_fields} | {"epochs": 2}
-        )
 
 
 def test_a_finished_run_has_every_epoch_it_planned() -> None:
@@ -204,17 +170,3 @@ def test_a_finished_run_has_every_epoch_it_planned() -> None:
 )
 def test_a_non_finite_number_is_kept_as_none(number: float | None, kept: float | None) -> None:
     assert records.finite(number) == kept
-
-
-def test_the_shell_line_is_what_was_typed() -> None:
-    record = training(overrides=["activation=prelu", "data.split_seed=${seed}"])
-    assert record.command == "python train.py activation=prelu 'data.split_seed=${seed}'"
-    assert training(overrides=None).command is None
-    combined = ensemble(
-        *(
-            training(science=SCIENCE | {"seed": s}, protocols={"center": result(1, 4)})
-            for s in (0, 1)
-        )
-    )
-    runs = ",".join(member.run for member in combined.members)
-    assert combined.command == f"python scripts/evaluate.py 'run=[{runs}]' 'evaluation=[center]'"

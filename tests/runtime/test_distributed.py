@@ -55,7 +55,7 @@ print(answers)
 
 
 @pytest.mark.process
-def test_what_holds_on_one_rank_is_answered_on_all() -> None:
+def test_any_rank_answers_for_all() -> None:
     for done in ranks(*[[sys.executable, "-c", ASKS]] * 2):
         assert done.stdout.split("\n")[0] == "[False, True, True, True, False]", done.stderr[-2000:]
 

@@ -49,14 +49,8 @@ SHORT = ("trainer.max_epochs=1", "data.batch_size=128", "evaluation=[center]")
         ("test", signal.SIGUSR1),
     ],
 )
-def test_a_run_resumes_after_a_signal_at_any_stage(
-    tiny,
-    straight,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd,
-    stage: str,
-    number: signal.Signals,
+def test_run_resumes_after_a_signal(
+    tiny, straight, tmp_path: Path, monkeypatch, capfd, stage: str, number: signal.Signals
 ) -> None:
     owner, name, where = STAGES[stage]
     options = (*SHORT, f"cache_dir={tmp_path}/cache")  # no statistics are there
@@ -89,10 +83,9 @@ def test_a_run_resumes_after_a_signal_at_any_stage(
     assert numbers(straight.record) == numbers(again.record)
 
 
-def test_a_second_ctrl_c_ends_the_process_at_once() -> None:
-    former = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell's background has it ignored
+def test_second_ctrl_c_ends_at_once() -> None:
+    # a shell's background has it ignored
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def twice() -> None:
         with deferring_signals():
@@ -120,9 +113,7 @@ def test_ignored_signals_stay_ignored() -> None:
 @pytest.mark.parametrize(
     "other", [None, KeyError("a thread"), InputError("last.ckpt could not be written")]
 )
-def test_a_killed_worker_is_one_line(
-    other: Exception | None,
-) -> None:
+def test_a_killed_worker_is_one_line(other: Exception | None) -> None:
     @deferring_signals()
     def work() -> None:
         try:

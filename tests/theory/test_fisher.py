@@ -60,7 +60,7 @@ def log_p(network: Network, x: torch.Tensor, vector: torch.Tensor) -> torch.Tens
 
 
 @pytest.mark.parametrize("activation", [A.relu, A.prelu, A.tanh])
-def test_fisher_matrix_is_the_mean_outer_product_of_the_scores_gradients(activation) -> None:
+def test_fisher_is_mean_outer_product_of_gradients(activation) -> None:
     network, x = two_layers(activation), inputs(7)
     expected = torch.zeros(28, 28, dtype=torch.float64)
     for one in x:
@@ -80,7 +80,7 @@ def test_fisher_matrix_is_minus_the_expected_hessian() -> None:
     torch.testing.assert_close(fisher_matrix(network, x), -hessians)
 
 
-def test_half_the_quadratic_form_is_the_kl_divergence_to_nearby_weights() -> None:
+def test_half_the_form_is_the_kl_divergence() -> None:
     """KL(theta | theta + d) = d' F d / 2 up to the third order, so that halving d halves the
     relative error."""
     network, x = two_layers(A.tanh), inputs(5)
@@ -100,7 +100,7 @@ def test_half_the_quadratic_form_is_the_kl_divergence_to_nearby_weights() -> Non
     assert errors[2] / errors[1] == pytest.approx(0.5, abs=0.1)
 
 
-def test_the_output_block_is_that_of_softmax_regression_on_the_hidden_units() -> None:
+def test_output_block_is_of_softmax_regression() -> None:
     network, x = two_layers(A.prelu), inputs(6)
     with torch.no_grad():
         hidden = network.head.fc_act(network.head.fc(x.flatten(1)))
@@ -111,7 +111,7 @@ def test_the_output_block_is_that_of_softmax_regression_on_the_hidden_units() ->
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.25, 0.5, 1.0])
-def test_pairs_of_hidden_units_have_the_closed_form_of_their_means(slope: float) -> None:
+def test_unit_pairs_have_their_closed_form(slope: float) -> None:
     """Independent Gaussian responses, equal probabilities: (1 - a)^2 / (pi (1 + a^2)); E[f] is (1 -
     a) s / sqrt(2 pi).
 
@@ -139,27 +139,25 @@ def test_gradient_and_fisher_matrix_order_the_weights_alike() -> None:
     torch.testing.assert_close(gradient(network, x, labels), expected)
 
 
-def test_the_natural_angle_of_an_isotropic_matrix_is_zero() -> None:
+def test_natural_angle_of_isotropic_matrix_is_zero() -> None:
     one = torch.tensor([1.0, 1.0], dtype=torch.float64)
     assert angle(3 * torch.eye(2, dtype=torch.float64), one, damping=1e-3) == pytest.approx(
         0, abs=1e-5
     )
-    narrow = torch.diag(
-        torch.tensor([1.0, 4.0], dtype=torch.float64)
-    )  # the natural direction is (1, 1/4)
+    # the natural direction is (1, 1/4)
+    narrow = torch.diag(torch.tensor([1.0, 4.0], dtype=torch.float64))
     assert angle(narrow, one, damping=1e-12) == pytest.approx(45 - math.degrees(math.atan(1 / 4)))
     assert angle(torch.zeros(2, 2, dtype=torch.float64), one, damping=1e-3) is None
 
 
-def test_damping_is_a_share_of_the_mean_of_the_diagonal() -> None:
+def test_damping_is_a_share_of_the_diagonal() -> None:
     one = torch.tensor([1.0, 1.0], dtype=torch.float64)
-    matrix = torch.diag(
-        torch.tensor([1.0, 3.0], dtype=torch.float64)
-    )  # the mean is 2: 1 + 2 and 3 + 2 stay
+    # the mean is 2: 1 + 2 and 3 + 2 stay
+    matrix = torch.diag(torch.tensor([1.0, 3.0], dtype=torch.float64))
     assert angle(matrix, one, damping=1.0) == pytest.approx(45 - math.degrees(math.atan(3 / 5)))
 
 
-def test_the_more_damping_the_nearer_is_the_gradient_to_the_natural_one() -> None:
+def test_damping_brings_gradient_nearer() -> None:
     network, x = two_layers(A.prelu), inputs(6)
     measures, _ = measure(network, x, torch.tensor([0, 1, 2, 0, 1, 2]))
     by_damping = [measures[name] for name in sorted(DAMPINGS, key=DAMPINGS.__getitem__)]
@@ -167,7 +165,7 @@ def test_the_more_damping_the_nearer_is_the_gradient_to_the_natural_one() -> Non
     assert by_damping[0] > by_damping[-1] > 0
 
 
-def test_each_damped_angle_has_the_damping_of_its_name() -> None:
+def test_damped_angles_have_their_names_damping() -> None:
     network, x = two_layers(A.prelu), inputs(6)
     labels = torch.tensor([0, 1, 2, 0, 1, 2])
     measures, _ = measure(network, x, labels)
@@ -204,13 +202,7 @@ def test_summary_of_a_matrix_by_hand() -> None:
         found["output"],
         found["cross"],
         found["off_over_diagonal"],
-    ) == (
-        0,
-        0,
-        0,
-        0,
-        0,
-    )
+    ) == (0, 0, 0, 0, 0)
     assert found["largest_over_mean"] == pytest.approx(24 / 12.5)
     assert values[0] == 24
     assert found["effective_rank"] == pytest.approx(300**2 / 4900 / 24)
@@ -219,13 +211,15 @@ def test_summary_of_a_matrix_by_hand() -> None:
     assert full["effective_rank"] == pytest.approx(1 / 24)
 
 
-SMALL = (
-    "model=mlp",
-    "model.depth=1",
-    "model.hidden=6",
-    "data.resize_px=4",
-    "data.crop_px=4",
-    "trainer.max_epochs=2",
+SMALL = tuple(
+    [
+        "model=mlp",
+        "model.depth=1",
+        "model.hidden=6",
+        "data.resize_px=4",
+        "data.crop_px=4",
+        "trainer.max_epochs=2",
+    ]
 )
 
 
@@ -236,7 +230,7 @@ def compare(tmp_path, *more: str, **settings):
     return analyse(config, **{"slopes": [0, 0.25], "seeds": 2, "snapshots": 1, **settings})
 
 
-def test_a_slope_brings_the_output_units_information_nearer_to_diagonal() -> None:
+def test_slope_brings_information_nearer_to_diagonal() -> None:
     """A pilot with 8 seeds gave -0.125 +- 0.010 for the units, and more between the layers."""
     units, cross = [], []
     for seed in range(3):
@@ -254,10 +248,8 @@ def test_a_slope_brings_the_output_units_information_nearer_to_diagonal() -> Non
 @pytest.mark.process
 def test_the_measures_of_the_arms_diverge_during_training(tmp_path) -> None:
     found = compare(tmp_path, snapshots=2)
-    assert [step["step"] for step in found["arms"][0]["steps"]] == [
-        0,
-        16,
-    ]  # two epochs of 1,077 images in batches of 128
+    # two epochs of 1,077 images in batches of 128
+    assert [step["step"] for step in found["arms"][0]["steps"]] == [0, 16]
     relu, fixed, learned = found["arms"]
     assert relu["steps"][0]["against_first"] is None
     difference = fixed["steps"][0]["measures"]["cross"]["mean"]

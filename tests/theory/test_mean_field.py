@@ -51,7 +51,7 @@ def test_erf_has_the_maps_of_its_closed_forms(q: float) -> None:
 
 
 @pytest.mark.parametrize("c", [-0.8, 0.0, 0.3, 0.9])
-def test_power_series_finds_what_the_closed_form_of_rectifiers_says(c: float) -> None:
+def test_power_series_equals_the_closed_form(c: float) -> None:
     rectifier = nn.LeakyReLU(0.1)
     for map_ in (M.correlation_map, M.correlation_slope):
         assert map_(Kink(), c, 2.0, weight_variance=1.3) == pytest.approx(
@@ -59,14 +59,14 @@ def test_power_series_finds_what_the_closed_form_of_rectifiers_says(c: float) ->
         )
 
 
-def test_slope_of_the_correlation_map_ends_in_chi_1() -> None:
+def test_correlation_slope_ends_in_chi_1() -> None:
     for activation in (nn.Tanh(), nn.GELU(), nn.ReLU(), A.prelu(3)):
         at_end = M.correlation_slope(activation, 1.0, 0.8, weight_variance=1.5)
         assert at_end == pytest.approx(M.chi_1(activation, 0.8, weight_variance=1.5), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["relu", "prelu", "tanh", "gelu", "selu", "maxout", "crelu"])
-def test_chi_1_at_he_gain_is_the_growth_of_gradients(name: str) -> None:
+def test_chi_1_is_the_growth_of_gradients(name: str) -> None:
     activation = getattr(A, name)(4)
     he = 1 / moments(activation).second
     assert M.chi_1(activation, 1.0, weight_variance=he) == pytest.approx(
@@ -114,9 +114,8 @@ def test_fixed_point_is_where_the_variance_goes() -> None:
     assert M.fixed_point(nn.ReLU(), weight_variance=2.0, start=3.0) == 3.0
     assert M.fixed_point(nn.ReLU(), weight_variance=1.9) == 0.0
     assert M.fixed_point(nn.ReLU(), weight_variance=2.1) == math.inf
-    gelu = (
-        1 / moments(nn.GELU()).second
-    )  # its fixed point repels: to either side of it there is another fate
+    # its fixed point repels: to either side of it there is another fate
+    gelu = 1 / moments(nn.GELU()).second
     assert M.fixed_point(nn.GELU(), weight_variance=gelu, start=1.01) == math.inf
     assert M.fixed_point(nn.GELU(), weight_variance=gelu, start=0.99) < 0.98
 
@@ -133,12 +132,12 @@ def test_maps_keep_their_fixed_points(activation: nn.Module, weights: float, bia
     assert c < 1
 
 
-def test_tanh_has_its_edge_of_chaos_at_a_weight_variance_of_1() -> None:
+def test_tanh_has_its_edge_at_variance_1() -> None:
     chi = [M.chi_1(nn.Tanh(), 0.0, weight_variance=variance) for variance in (0.9, 1.0, 1.1)]
     assert [M.phase(each) for each in chi] == ["ordered", "critical", "chaotic"]
 
 
-def test_tanh_tells_orthogonal_inputs_apart_in_the_chaotic_phase_alone() -> None:
+def test_tanh_separates_in_the_chaotic_phase_alone() -> None:
     def end(weights: float, biases: float) -> float:
         both = {"weight_variance": weights, "bias_variance": biases}
         return M.correlation_fixed_point(nn.Tanh(), M.fixed_point(nn.Tanh(), **both), **both)
@@ -161,12 +160,12 @@ def test_depth_scales_are_those_of_the_iterated_maps(weights: float, biases: flo
     assert -1 / math.log((c - after) / 1e-4) == pytest.approx(scales.correlation, rel=1e-2)
 
 
-def test_he_point_of_relu_is_critical_and_its_depth_scales_have_no_end() -> None:
+def test_he_point_of_relu_is_critical() -> None:
     assert M.phase(M.chi_1(nn.ReLU(), 1.0, weight_variance=2.0)) == "critical"
     assert M.depth_scales(nn.ReLU(), 1.0, weight_variance=2.0) == M.DepthScales(math.inf, math.inf)
 
 
-def test_what_is_no_variance_correlation_or_function_of_one_number_is_refused() -> None:
+def test_unusable_arguments_are_refused() -> None:
     calls = [
         (lambda: M.variance_map(nn.ReLU(), -1.0, weight_variance=2.0), "q=-1.0"),
         (lambda: M.chi_1(nn.ReLU(), math.inf, weight_variance=2.0), "q=inf"),

@@ -21,7 +21,6 @@ from rectifiers.theory.propagation import predict
 from rectifiers.theory.stability import fluctuation, moments_at, width_effect
 
 FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
-ONE = torch.ones(1, 1, dtype=torch.float64)
 
 
 def built(rows: list[dict], activation, rule, *, input_px: int, channels: int = 1, seed: int = 0):
@@ -74,7 +73,7 @@ def test_moments_at_other_variances(second: float) -> None:
     assert (rectifier.second, rectifier.derivative_second) == pytest.approx((0.625 * second, 0.625))
 
 
-def test_an_activation_with_moments_at_one_variance_only_is_refused() -> None:
+def test_moments_at_one_variance_are_refused_elsewhere() -> None:
     class Own(nn.Module):
         def moments(self) -> Moments:
             return Moments(0.4, 0.5, 0.7)
@@ -114,7 +113,7 @@ def test_eq_9_and_13_on_a_perceptron(slope: float, kept: float) -> None:
     assert steps[-1].gradient == 0
 
 
-def test_backward_weights_differ_from_forward_ones_by_the_first_and_last_width() -> None:
+def test_backward_weights_differ_by_two_widths() -> None:
     """With Eq. 14 the responses change by prod(n / n-hat) = c_2 / d_L (section 2.2); the gradients
     do not."""
     rows = [
@@ -127,7 +126,7 @@ def test_backward_weights_differ_from_forward_ones_by_the_first_and_last_width()
     assert steps[0].gradient - steps[3].gradient == pytest.approx(0, abs=1e-9)
 
 
-def test_the_first_layer_behind_a_border_loses_what_its_windows_lack() -> None:
+def test_borders_lose_what_windows_lack() -> None:
     """3 x 3 windows with padding 1 on 7 x 7: 19 of 21 taps per direction lie within."""
     rows = [
         {"name": "conv", "repeat": 2, "conv": 8, "kernel": 3, "padding": 1},
@@ -162,7 +161,7 @@ def test_the_border_prediction_by_map_size(side: int, kept: float) -> None:
     assert math.exp(total / 21) == pytest.approx(kept, abs=1e-3)
 
 
-def test_predicted_maps_with_borders_strides_and_pooling_equal_the_mean_over_many_draws() -> None:
+def test_predicted_maps_equal_the_mean_over_draws() -> None:
     """A linear network, so that the expectation over weights is exact; only maximum pooling adds to
     responses.
 

@@ -19,7 +19,7 @@ DEPTH, WIDTH, SEEDS = 50, 256, range(8)
 
 
 @pytest.fixture(autouse=True)
-def _one_gain_per_kind_of_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+def _one_gain_per_kind_of_layer(monkeypatch) -> None:
     """Compute a test's gains once: all layers have the same activation, and each quadrature takes
     10 ms."""
     gains: dict[tuple, float] = {}
@@ -86,14 +86,14 @@ def test_he_keeps_the_second_moment_through_fifty_layers(activation) -> None:
     assert abs(sum(logs) / len(logs)) < 0.7, logs
 
 
-def test_the_papers_xavier_halves_the_variance_at_every_relu() -> None:
+def test_xavier_halves_the_variance_at_every_relu() -> None:
     logs = last_responses(A.relu, I.lecun)
     assert sum(logs) / len(logs) / math.log(2) == pytest.approx(-(DEPTH - 1), abs=1.5)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("activation", [A.gelu, A.silu])
-def test_gelu_and_silu_leave_their_fixed_point_although_every_gain_is_right(activation) -> None:
+def test_gelu_and_silu_leave_their_fixed_point(activation) -> None:
     """The gain is right layer by layer (one layer keeps the second moment), but the fixed point
     repels over fifty."""
     shallow = last_responses(activation, I.he, depth=2)
@@ -102,12 +102,11 @@ def test_gelu_and_silu_leave_their_fixed_point_although_every_gain_is_right(acti
 
 
 @pytest.mark.process
-def test_a_scale_error_of_beta_costs_beta_to_the_depth() -> None:
+def test_scale_error_is_raised_to_the_depth() -> None:
     logs = last_responses(
         A.relu, lambda w, layer, g: I.gaussian(w, layer, g, 0.9 * math.sqrt(2 / WIDTH))
     )
     reference = last_responses(A.relu, I.he, first_layer_linear=False)
-    differences = [
-        a - b for a, b in zip(logs, reference, strict=True)
-    ]  # the same draws, so exact up to rounding
+    # the same draws, so exact up to rounding
+    differences = [a - b for a, b in zip(logs, reference, strict=True)]
     assert differences == pytest.approx([2 * DEPTH * math.log(0.9)] * len(differences), rel=1e-6)

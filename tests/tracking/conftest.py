@@ -6,7 +6,7 @@ from tracking.stub import Stub, serving
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+def server(monkeypatch) -> Iterator[Stub]:
     """Return a server to which the user is logged in."""
     with serving() as stub:
         monkeypatch.setenv("WANDB_BASE_URL", stub.url)

@@ -29,8 +29,6 @@ class Stub(http.server.ThreadingHTTPServer):
         self.exits: dict[str, int] = {}
         self.files: dict[str, bytes] = {}
         self.views: dict[str, dict[str, Any]] = {}
-        self.sweep = ""  # the file of a sweep, and the commands for its agents
-        self.trials: list[dict[str, Any]] = []
         self.failure: str | None = None
 
     def handle_error(self, *_: Any) -> None:
@@ -52,15 +50,8 @@ class Stub(http.server.ThreadingHTTPServer):
 
     def on_Viewer(self, _: Any) -> dict[str, Any]:  # noqa: N802 - the API's own names, here and below
         teams = {"edges": [{"node": {"name": "stub"}}]}
-        who = {
-            "id": "1",
-            "entity": "stub",
-            "username": "stub",
-            "name": "stub",
-            "email": "",
-            "flags": "{}",
-        }
-        return {"viewer": {**who, "admin": False, "teams": teams}}
+        who = {key: "stub" for key in ("id", "entity", "username", "name", "email")}
+        return {"viewer": {**who, "flags": "{}", "admin": False, "teams": teams}}
 
     def on_ServerFeaturesQuery(self, _: Any) -> dict[str, Any]:  # noqa: N802
         return {"serverInfo": {"features": []}}
@@ -73,19 +64,10 @@ class Stub(http.server.ThreadingHTTPServer):
     def bucket(self, name: str) -> dict[str, Any]:
         run = self.runs[name]
         project = {"id": "p", "name": run.get("project"), "entity": {"id": "e", "name": "stub"}}
-        shown = {
-            "displayName": run.get("displayName") or name,
-            "description": "",
-            "config": run.get("config"),
-        }
-        return {
-            "id": f"b-{name}",
-            "name": name,
-            **shown,
-            "sweepName": None,
-            "project": project,
-            "historyLineCount": len(self.history.get(name, {})),
-        }
+        names = {"id": f"b-{name}", "name": name, "displayName": run.get("displayName") or name}
+        shown = {"description": "", "config": run.get("config"), "sweepName": None}
+        count = len(self.history.get(name, {}))
+        return {**names, **shown, "project": project, "historyLineCount": count}
 
     def on_RunResumeStatus(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         entity = {"id": "e", "name": "stub"}
@@ -93,17 +75,10 @@ class Stub(http.server.ThreadingHTTPServer):
             return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": None}}
         rows = self.history.get(sent["name"], {})
         last = [json.dumps(rows[max(rows)])] if rows else []
-        answer = {
-            **self.bucket(sent["name"]),
-            "config": "{}",
-            "tags": [],
-            "wandbConfig": json.dumps({"t": 1}),
-            "summaryMetrics": "{}",
-            "historyTail": json.dumps(last),
-            "eventsTail": json.dumps(['{"_runtime": 5}']),
-            "eventsLineCount": 0,
-            "logLineCount": 0,
-        }
+        before = {"config": "{}", "tags": [], "wandbConfig": '{"t": 1}', "summaryMetrics": "{}"}
+        tails = {"historyTail": json.dumps(last), "eventsTail": json.dumps(['{"_runtime": 5}'])}
+        answer = {**self.bucket(sent["name"]), **before, **tails}
+        answer |= {"eventsLineCount": 0, "logLineCount": 0}
         return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": answer}}
 
     def on_CreateRunFiles(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
@@ -120,13 +95,8 @@ class Stub(http.server.ThreadingHTTPServer):
         return {"models": {"edges": [], "pageInfo": {"endCursor": None, "hasNextPage": False}}}
 
     def on_CreateProject(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        project = {
-            "id": "p",
-            "name": sent.get("name"),
-            "entityName": "stub",
-            "description": "",
-            "access": "PRIVATE",
-        }
+        project = {"id": "p", "name": sent.get("name"), "entityName": "stub", "description": ""}
+        project["access"] = "PRIVATE"
         made = {"project": project, "model": project, "inserted": True}
         return {"upsertModel": made, "result": made}
 
@@ -139,25 +109,6 @@ class Stub(http.server.ThreadingHTTPServer):
         return {
             "upsertView": {"view": {**view, "createdAt": "2026-01-01T00:00:00Z"}, "inserted": True}
         }
-
-    def on_SweepWithRuns(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        sweep = {
-            "id": "s",
-            "name": sent["sweep"],
-            "method": "random",
-            "state": "RUNNING",
-            "config": self.sweep,
-        }
-        return {"project": {"sweep": {**sweep, "runs": {"edges": []}}}}
-
-    def on_CreateAgent(self, _: Any) -> dict[str, Any]:  # noqa: N802
-        return {"createAgent": {"agent": {"id": "agent"}}}
-
-    def on_Heartbeat(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        """The next trial that the sweep has for an agent, as a command, once it has none that
-        runs."""
-        commands = [self.trials.pop(0)] if self.trials and not json.loads(sent["runState"]) else []
-        return {"agentHeartbeat": {"agent": {"id": "agent"}, "commands": json.dumps(commands)}}
 
     def stream(self, run: str, sent: dict[str, Any]) -> None:
         files = sent.get("files") or {}

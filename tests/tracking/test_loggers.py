@@ -7,22 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import Logger
 
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import EpochEnd
-from rectifiers.training.module import Classifier
 from rectifiers.training.train import train
-from tracking.reading import (
-    csv_rows,
-    tensorboard_scalars,
-    wandb_lines,
-    wandb_rows,
-    wandb_summary,
-)
+from tracking.reading import csv_rows, tensorboard_scalars, wandb_lines, wandb_rows, wandb_summary
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
 ALL = ("logger=many_loggers", "logger.wandb.mode=offline")
@@ -72,9 +64,7 @@ def test_three_loggers_hold_the_numbers_of_the_record(tiny) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("moment", ["before the checkpoint", "before the loggers", "after them"])
-def test_an_interrupted_run_has_each_epoch_once(
-    tiny, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_interrupted_run_logs_epochs_once(tiny, monkeypatch, moment: str) -> None:
     options = (*ALL, "evaluation=center")
     original = EpochEnd.on_train_epoch_end
 
@@ -95,24 +85,6 @@ def test_an_interrupted_run_has_each_epoch_once(
     check_each_epoch_once(outcome.path.parent, outcome.record)
 
 
-def test_a_resumed_run_logs_earlier_epochs_first(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Classifier.on_train_epoch_start
-
-    def interrupted(module: Classifier) -> None:
-        if module.current_epoch == 2:
-            raise KeyboardInterrupt
-        original(module)
-
-    config = tiny("logger=[csv,tensorboard]")
-    monkeypatch.setattr(Classifier, "on_train_epoch_start", interrupted)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            train(config, CHOICES)
-        (folder,) = (path for path in config.runs_dir.iterdir() if path.name[0] != ".")
-        assert [step for step, _ in tensorboard_scalars(folder)["lr"]] == [1, 2]
-        assert [row["epoch"] for row in csv_rows(folder)] == ["1", "2"]
-
-
 def test_a_later_test_is_logged_beside_others(tiny) -> None:
     options = ("logger=[csv,tensorboard]", "trainer.max_epochs=1")
     folder = train(tiny(*options, "evaluation=center"), CHOICES).path.parent
@@ -124,14 +96,6 @@ def test_a_later_test_is_logged_beside_others(tiny) -> None:
         assert row[f"test/{name}/error_top1"]
         assert len(scalars[f"test/{name}/error_top1"]) == 1
     assert len(scalars["val/error_top1"]) == 1
-
-
-def test_by_default_metrics_csv_alone_is_written(tiny) -> None:
-    folder = train(tiny("trainer.max_epochs=1"), CHOICES).path.parent
-    assert (folder / "metrics.csv").exists()
-    assert not (folder / "wandb").exists()
-    folder = train(tiny("trainer.max_epochs=1", "seed=3", "logger=none"), CHOICES).path.parent
-    assert not (folder / "metrics.csv").exists()
 
 
 def test_callbacks_read_the_numbers_of_the_history(tiny) -> None:
@@ -171,7 +135,7 @@ class Recorder(Logger):
         self.calls.append(("end", status))
 
 
-def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch) -> None:
     config = tiny("trainer.max_epochs=2", "evaluation=center")
     target = {"_target_": "recorder_module.Recorder", "suffix": "!"}
     config = config.replaced({"logger": {"own": target}})
@@ -187,15 +151,6 @@ def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch: pytest.Monkey
     assert rest[-1] == ("end", "success")
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
-def test_a_missing_package_names_its_extra(
-    tiny, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr("rectifiers.training.functions.find_spec", lambda _: None)
-    with pytest.raises(InputError, match=rf"logger={name} .*EXTRAS={name}"):
-        train(tiny(f"logger={name}"), CHOICES)
-
-
 @pytest.mark.parametrize(
     ("logger", "key"),
     [
@@ -207,13 +162,3 @@ def test_a_missing_package_names_its_extra(
 def test_settings_of_loggers_are_checked_before_the_run(tiny, logger: Any, key: str) -> None:
     with pytest.raises(InputError, match=key):
         tiny().replaced({"logger": logger})
-
-
-def test_other_ranks_log_nothing(tiny) -> None:
-    from rectifiers.training.loggers import open_loggers
-
-    config = tiny("logger=[csv,tensorboard]")
-    with open_loggers(config, config.runs_dir, CHOICES, None, is_rank_zero=False) as loggers:  # type: ignore[arg-type]
-        for logger in loggers:
-            logger.log_metrics({"a": torch.tensor(1.0)}, 1)
-    assert not config.runs_dir.exists()

@@ -73,6 +73,12 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     assert record.images_per_second > 0
 
 
+def test_one_batch_over_and_over_is_learned(tiny) -> None:
+    overfit = ("debug=overfit", "trainer.max_epochs=80", "optim.lr=0.05", "model.dropout=0")
+    record = train(tiny(*overfit), CHOICES).record
+    assert record.curve("train_loss")[-1] < 0.05 < record.curve("train_loss")[0]
+
+
 def test_held_out_images_test_a_finished_run(tiny) -> None:
     record = train(tiny("data.protocol=held_out"), CHOICES).record
     assert record.images.model_dump() == {"train": 1077, "val": 270, "test": 450}

@@ -53,7 +53,6 @@ class Preprocessing(Section):
 SETTINGS: Mapping[str, type[Section]] = {
     "propagation": Propagation,
     "gain": Gain,
-    "phase": Section,
     "histograms": Section,
     "responses": Section,
     "fisher": Fisher,

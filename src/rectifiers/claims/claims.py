@@ -283,6 +283,8 @@ class Claim(Section):
     is_check: bool = False
     """Whether it follows from theory: its runs test this program and are no evidence."""
     not_run: str = ""
+    withdrawn: str = ""
+    """Why its design cannot answer: its runs and numbers stay, and are no evidence."""
 
     @model_validator(mode="after")
     def _check(self) -> "Claim":

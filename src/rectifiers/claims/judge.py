@@ -40,6 +40,7 @@ class Verdict(StrEnum):
     INCONCLUSIVE = "inconclusive"
     NO_EFFECT = "no effect that matters"
     SUPPORTED = "supported"
+    WITHDRAWN = "withdrawn"
     TOO_FEW = "too few runs"
     NOT_RUN = "not run"
 
@@ -227,6 +228,8 @@ def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
     ]
     used = {record.run: record for arm in runs.values() for record in arm.values()}
     verdict = combine_verdicts([result.finding.verdict for result in tests])
+    if claim.withdrawn:
+        verdict = Verdict.WITHDRAWN
     return ClaimResult(claim, verdict, tests, descriptions, list(used.values()))
 
 

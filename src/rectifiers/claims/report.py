@@ -1,13 +1,15 @@
-"""What the claims' records say, for readers: `results/CLAIMS.md`, `results/FINDINGS.md`, a table of
-the runs of each claim, and a figure of each."""
+"""What the claims' records say, for readers: `results/FINDINGS.md` and `QUESTIONS.md` in words,
+`CLAIMS.md` with a row for each claim, and of each claim a page and a table of its runs."""
 
 import csv
 import io
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import yaml
 
@@ -24,7 +26,7 @@ from rectifiers.claims.judge import (
 )
 from rectifiers.claims.measures import MEASURES, error, has_diverged
 from rectifiers.claims.records import runs_of, search_runs
-from rectifiers.results.documents import Table
+from rectifiers.results.documents import markdown
 from rectifiers.results.frame import SAME_IMAGES, code_of, machine_of
 from rectifiers.results.tables import layout
 from rectifiers.runs.record import TrainingRecord
@@ -33,16 +35,62 @@ from rectifiers.runtime.errors import InputError
 FIGURES = "figures/claims"  # below results/
 COMMAND = "python scripts/claims.py run"
 NOT_JUDGED = "described, not judged"
-CHOSEN = Path(__file__).with_name("findings.yaml")
-HEAD = """# Findings
+FOLDER = Path(__file__).parent
+NO_VERDICT = (Verdict.TOO_FEW, Verdict.NOT_RUN)
+NO_EVIDENCE = (*NO_VERDICT, Verdict.WITHDRAWN)
+ANSWERS = {  # to a question that a claim's statement affirms
+    Verdict.SUPPORTED: "Yes",
+    Verdict.CONTRADICTED: "No",
+    Verdict.NO_EFFECT: "No difference that matters",
+}
 
-Made by `make claims` from the committed records; do not edit. First ten findings, then everything else that is
-inconclusive, contradicted or not run. [CLAIMS.md](CLAIMS.md) has every claim with its source, arms, learning rates,
-criterion and what the words mean; `python scripts/claims.py run <name>` runs one. An effect is a mean over seeds with
-its 95 % interval, a median or a share; before a difference of means stand those of its two arms. Beside an inconclusive
-test stands how many seeds would decide at the observed effect and spread, and the verdict that they would give; "-" where
-none would. All of it is small: a verdict speaks of its data and network, not of ImageNet.
-"""  # noqa: E501
+
+@dataclass(frozen=True)
+class Effect:
+    """An effect over n seeds with its 95 % interval, as texts name it; NaN where there is none."""
+
+    n: int
+    value: float
+    low: float
+    high: float
+    is_share: bool = False
+
+    @classmethod
+    def of(cls, result: TestResult | Description) -> "Effect":
+        if isinstance(result, TestResult):
+            finding, is_share = result.finding, result.test.statistic == "share"
+            return cls(finding.n, finding.effect, finding.low, finding.high, is_share)
+        if result.mean is None:
+            return cls(0, math.nan, -math.inf, math.inf)
+        low, high = result.mean.low, result.mean.high
+        bounds = (-math.inf, math.inf) if low is None or high is None else (low, high)
+        return cls(result.n(), result.mean.mean, *bounds)
+
+    def text(self, unit: str = "", sign: int = 1) -> str:
+        """Return the effect times `sign` with its interval; a share as `6 of 6 seeds` with its
+        verb for a unit."""
+        if math.isnan(self.value):
+            return "-"
+        has_interval = math.isfinite(self.low)
+        if self.is_share:
+            spread = f" (95 % CI {100 * self.low:.0f}-{100 * self.high:.0f} %)"
+            return f"{self.value * self.n:.0f} of {self.n} seeds{unit}" + spread * has_interval
+        low, high = sorted((sign * self.low, sign * self.high))
+        spread = f" ({low:.3g} to {high:.3g})" * has_interval
+        return f"{sign * self.value:.3g}{unit}{spread}"
+
+    def __format__(self, spec: str) -> str:
+        """Return the text with n. With `the error|points` it says whether the error is lowered or
+        raised, as far as the interval does, and by how many points; with `train` that 6 of 6 seeds
+        train."""
+        what, _, unit = spec.partition("|")
+        if self.is_share:
+            return self.text(f" {what}" * bool(what))
+        if not what:
+            return f"{self.text()}, n = {self.n}"
+        sign = -1 if self.high < 0 else 1
+        verb = "lowers" if self.high < 0 else "raises" if self.low > 0 else "changes"
+        return f"{verb} {what} by {self.text(f' {unit}' * bool(unit), sign)}, n = {self.n}"
 
 
 def for_tables(records: Sequence[TrainingRecord]) -> list[TrainingRecord]:
@@ -79,34 +127,168 @@ def runs_csv(claim: Claim, records: Iterable[TrainingRecord]) -> str:
     return text.getvalue()
 
 
-def claims_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()) -> str:
-    """Return CLAIMS.md; how many verdicts would be chance is a part of it.
+def pages(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()) -> dict[str, str]:
+    """Return all documents by their path below results/.
 
     records: all that were made for claims, those of the searches among them.
+
+    Raises:
+        InputError: where findings.yaml or questions.yaml name what is not there.
     """
+    texts = {"CLAIMS.md": claims_page(results, records)}
+    for name in ("findings", "questions"):
+        rows = answer_rows(FOLDER / f"{name}.yaml", results)
+        texts[f"{name.upper()}.md"] = render(name, rows=markdown(rows[0], rows[1:]))
+    for result in results:
+        texts[f"claims/{result.claim.name}.md"] = claim_page(result, records)
+    return texts
+
+
+def render(name: str, **values: Any) -> str:
+    """Return the page of a template of this package."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    evidence = [result for result in results if not result.claim.is_check]
-    judged = [r for r in evidence if r.verdict not in (Verdict.TOO_FEW, Verdict.NOT_RUN)]
-    counts = (f"{sum(r.verdict is verdict for r in evidence)} {verdict}" for verdict in Verdict)
-    searches = search_table([result.claim for result in results], records)
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(FOLDER),
         undefined=StrictUndefined,
+        trim_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("claims.md.j2").render(
-        evidence=evidence,
-        checks=[result.claim for result in results if result.claim.is_check],
-        counts=", ".join(counts),
-        judged=judged,
-        spent=time_spent(records),
+    return environment.get_template(f"{name}.md.j2").render(values)
+
+
+def answer_rows(path: Path, results: Iterable[ClaimResult]) -> list[list[str]]:
+    """Return the questions of a file with what the claims answer, below their head.
+
+    Raises:
+        InputError: where the file names a claim, or an effect of one, that is not there.
+    """
+    entries = yaml.safe_load(path.read_text())
+    by_name = {result.claim.name: result for result in results}
+    has_paper = "paper" in entries[0]
+    head = ["question", *["the paper says"] * has_paper, "we find", "evidence", "verdict"]
+    rows = [head]
+    for entry in entries:
+        words, evidence, verdicts = [], [], []
+        texts = entry["find"]
+        if unknown := texts.keys() - by_name.keys():
+            raise InputError(f"{path.name} names {unknown.pop()}, which is not a claim")
+        for name in sorted(texts, key=lambda name: by_name[name].verdict in NO_VERDICT):
+            result = by_name[name]
+            verdicts.append(f"{result.verdict} ([{name}](claims/{name}.md))")
+            if result.verdict in NO_VERDICT:
+                continue
+            try:
+                words.append(texts[name].format(*map(Effect.of, result.tests), **facts(result)))
+            except (KeyError, IndexError) as missing:
+                raise InputError(f"{path.name}: {name} has no {{{missing}}}") from missing
+            evidence.append(f"{scale(result)}, [figure]({FIGURES}/{name}.svg)")
+        paper = [entry["paper"]] if has_paper else []
+        cells = ("<br>".join(lines) for lines in (words or ["not run"], evidence or ["-"]))
+        rows.append([entry["question"], *paper, *cells, "<br>".join(verdicts)])
+    return rows
+
+
+def facts(result: ClaimResult) -> dict[str, Effect | str]:
+    """Return what a text may name beside the tests' effects: `d0` the first description, `t0` the
+    first test where no run diverged, `lost` how many of its runs did, `answer` the verdict as a
+    reply."""
+    named: dict[str, Effect | str] = {"answer": ANSWERS.get(result.verdict, "Undecided")}
+    first = result.tests[0]
+    named["lost"] = ", ".join(f"{n} of {first.seeds}" for n in first.diverged.values() if n)
+    named |= {f"d{i}": Effect.of(d) for i, d in enumerate(result.descriptions)}
+    trained = ((i, test.trained) for i, test in enumerate(result.tests))
+    return named | {f"t{i}": Effect.of(d) for i, d in trained if d is not None}
+
+
+def claims_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()) -> str:
+    """Return CLAIMS.md: a row for each claim, and how many verdicts would be chance."""
+    evidence = [r for r in results if not r.claim.is_check]
+    judged = [r for r in evidence if r.verdict not in NO_EVIDENCE]
+    head = ("verdict", "claim", "statement", "effect (95 % interval)", "n", "data")
+    return render(
+        "claims",
+        count=len(evidence),
+        counts=", ".join(f"{sum(r.verdict is v for r in evidence)} {v}" for v in Verdict),
+        judged=len(judged),
         supported=sum(max(t.test.criterion.chance() for t in r.tests) for r in judged),
         contradicted=sum(0.025 * len(result.tests) for result in judged),
-        tables=[*tables(results), *([searches] if searches.rows else [])],
-        drawn=[result.claim for result in in_order(results) if has_figure(result)],
-        folder=FIGURES,
+        checks=[result.claim.name for result in results if result.claim.is_check],
+        spent=time_spent(records),
+        rows=markdown(head, map(_claim_row, in_order(results))),
     )
+
+
+def _claim_row(result: ClaimResult) -> list[str]:
+    claim = result.claim
+    effects = [f"{test.test.says}: {Effect.of(test).text()}" for test in result.tests]
+    n = dict.fromkeys(map(counts, result.tests))
+    cells = [str(result.verdict) + " (a check)" * claim.is_check]
+    cells += [f"[{claim.name}](claims/{claim.name}.md)", claim.statement]
+    is_run = bool(result.records)
+    return [*cells, *("<br>".join(x) if is_run else "-" for x in (effects, n)), scale(result)]
+
+
+def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
+    """Return a claim's own page: its statement, tests, arms, searches, and changes."""
+    head = ("tested", "measure and arms", "n", "effect (95 % interval)", "criterion", "finding")
+    lines = []
+    for test in result.tests:
+        lines.append(_test_line(test, str(test.test.criterion), verdict_of(test.finding)))
+        lines += [_test_line(test.trained)] if test.trained else []
+    lines += map(_test_line, result.descriptions)
+    changes = yaml.safe_load((FOLDER / "changes.yaml").read_text())
+    return render(
+        "claim",
+        result=result,
+        claim=result.claim,
+        folder=f"../{FIGURES}",
+        has_figure=has_figure(result),
+        command=f"{COMMAND} {result.claim.name}",
+        setting=scale(result, short=False),
+        tests=markdown(head, lines) if lines else "",
+        arms=_arms(result.claim, records),
+        changes=changes.get(result.claim.name, []),
+    )
+
+
+def _test_line(
+    result: TestResult | Description, criterion: str = "-", finding: str = NOT_JUDGED
+) -> list[str]:
+    comparison: Comparison
+    if isinstance(result, TestResult):
+        comparison, statistic, n = result.test, result.test.statistic, counts(result)
+    else:
+        comparison, statistic, n = result.comparison, "mean", str(result.n())
+    words = f"{comparison.measure_name()}, {comparison.compared()}"
+    if statistic != "mean":
+        words += f" ({statistic})"
+    elif comparison.minus and result.measured:
+        one, other = map(fmean, zip(*result.measured, strict=True))
+        words += f" ({one:.3g} and {other:.3g})"
+    return [comparison.says, words, n, Effect.of(result).text(), criterion, finding]
+
+
+def _arms(claim: Claim, records: Sequence[TrainingRecord]) -> str:
+    """The table of the arms, with what their searches measured at each learning rate."""
+    if not claim.arms:
+        return ""
+    search = claim.search
+    if search is None:
+        rows = [[arm, f"`{' '.join(claim.arms[arm]) or '-'}`"] for arm in claim.arms]
+        return markdown(("arm", "besides the claim's setting"), rows)
+    runs, rows = search_runs(claim, records), []
+    for arm, overrides in search.with_others(claim.arms).items():
+        means, best = rate_means(search, arm, runs), best_rate(search, arm, runs)
+        by_rate = ", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items())
+        setting = f"`{' '.join(overrides) or '-'}`"
+        rows.append([arm, setting, by_rate, "-" if best is None else f"{best[1]:g}"])
+    by = f"{search.measured_by()} by learning rate, mean of {len(search.seeds)} seed(s)"
+    return markdown(("arm", "besides the claim's setting", by, "best rate"), rows)
+
+
+def _mean(mean: float | None) -> str:
+    return "not run" if mean is None else "diverged" if mean == math.inf else f"{mean:.3g}"
 
 
 def time_spent(runs: Sequence[TrainingRecord]) -> str:
@@ -119,9 +301,8 @@ def time_spent(runs: Sequence[TrainingRecord]) -> str:
     by_data = ", ".join(f"{spent:.1f} on {data}" for data, spent in sorted(hours.items()))
     return (
         f"{len(runs):,} runs, with those of the searches, took {sum(hours.values()):.1f} hours by "
-        f"the wall clock, in one thread each and mostly beside other work: {by_data}; without runs "
-        "that were made twice, first designs that are not kept, and those of the measurement of "
-        "rounding and the benchmark."
+        f"the wall clock, in one thread each and mostly beside other work: {by_data}; "
+        "without those that were dropped, or made again."
     )
 
 
@@ -136,124 +317,7 @@ def has_figure(result: ClaimResult) -> bool:
     return any(test.measured for test in result.tests)
 
 
-def tables(results: Sequence[ClaimResult]) -> list[Table]:
-    """Return the tables of verdicts, of checks, of arms, and of what was not run."""
-    verdicts: list[Sequence[str]] = []
-    checks: list[Sequence[str]] = []
-    arms: list[Sequence[str]] = []
-    not_run: list[Sequence[str]] = []
-    for result in in_order(results):
-        claim = result.claim
-        if not claim.tests:
-            not_run.append([claim.name, claim.statement, claim.source, claim.not_run])
-            continue
-        start = [str(result.verdict), claim.name, claim.statement, claim.source]
-        end = [scale(result), f"`{COMMAND} {claim.name}`"]
-        for test in result.tests:
-            lines = checks if claim.is_check else verdicts
-            words = f"{test.test.says}: {test.test.measure_name()}, {compared(test)}"
-            words += "" if test.test.statistic == "mean" else f" ({test.test.statistic})"
-            cells = [words, counts(test), effect_of(test.finding), str(test.test.criterion)]
-            lines.append([*start, *cells, verdict_of(test.finding), *end])
-            if test.trained:
-                lines.append(_description_line(test.trained))
-            start, end = [""] * 4, [""] * 2
-        verdicts += map(_description_line, result.descriptions)
-        name, note = claim.name, claim.note
-        for arm, overrides in claim.arms.items():
-            arms.append([name, arm, f"`{' '.join(overrides) or '-'}`", note])
-            name = note = ""
-    head = ["verdict", "claim", "statement", "source", "tested", "n", "effect (95 %)"]
-    head += ["criterion", "found", "scale", "command"]
-    arm_head = ("claim", "arm", "besides `claim=<claim>`", "note")
-    return [
-        Table("Verdicts", 2, head, verdicts),
-        Table("Checks", 2, head, checks),
-        Table("Arms", 2, arm_head, arms),
-        Table("Not run", 2, ("claim", "statement", "source", "why"), not_run),
-    ]
-
-
-def _description_line(description: Description) -> Sequence[str]:
-    comparison = description.comparison
-    arms = with_means(comparison, description.measured)
-    words = f"{comparison.says}: {comparison.measure_name()}, {arms}"
-    numbers = [str(description.n()), mean_of_description(description)]
-    return [*[""] * 4, words, *numbers, "-", NOT_JUDGED, "", ""]
-
-
-def search_table(all_claims: Sequence[Claim], records: Sequence[TrainingRecord]) -> Table:
-    """Return the table of the arms' learning rates with what chose them."""
-    lines = []
-    for claim in all_claims:
-        if (search := claim.search) is None:
-            continue
-        runs = search_runs(claim, records)
-        for arm in search.with_others(claim.arms):
-            means = rate_means(search, arm, runs)
-            best = best_rate(search, arm, runs)
-            cells = [claim.name, arm, search.measured_by(), str(len(search.seeds))]
-            cells.append(", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items()))
-            lines.append([*cells, "-" if best is None else f"{best[1]:g}"])
-    head = ("claim", "arm", "chosen by", "seeds", "mean by learning rate", "chosen")
-    return Table("Searches of learning rates", 2, head, lines)
-
-
-def _mean(mean: float | None) -> str:
-    return "not run" if mean is None else "diverged" if mean == math.inf else f"{mean:.3g}"
-
-
-def chosen() -> dict[str, list[str]]:
-    """Return the claims that FINDINGS.md begins with, each with those that stand below it."""
-    return yaml.safe_load(CHOSEN.read_text())
-
-
-def findings_page(results: Sequence[ClaimResult]) -> str:
-    """Return FINDINGS.md: the chosen claims, then all others that are inconclusive, contradicted,
-    or not run.
-
-    Raises:
-        InputError: where a chosen claim does not exist.
-    """
-    others = {result.claim.name: result for result in in_order(results)}
-    parts, first = [HEAD], chosen()
-    for name in {name for first_name, below in first.items() for name in (first_name, *below)}:
-        if name not in others:
-            raise InputError(f"{CHOSEN.name} names {name}, which is not a claim of conf/claim")
-    for i, (name, below) in enumerate(first.items(), start=1):
-        lines = [finding_line(f"{i}.", others.pop(name), f"{COMMAND} ")]
-        lines += [f"    {finding_line('-', others.pop(other))}" for other in below]
-        parts.append("\n".join(lines) + "\n")
-    for verdict in (Verdict.INCONCLUSIVE, Verdict.CONTRADICTED):
-        lines = [finding_line("-", r) for r in others.values() if r.verdict is verdict]
-        parts.append(f"## {verdict.capitalize()}\n\n" + ("\n".join(lines) or "None.") + "\n")
-    parts.append("## Not run\n\nWhat is still to be run, or cannot be.\n")
-    lines = []
-    for claim in (r.claim for r in others.values() if r.verdict is Verdict.NOT_RUN):
-        lines.append(f"- {claim.statement}: {claim.not_run or f'`{COMMAND} {claim.name}`'}\n")
-    return "\n".join([*parts, "".join(lines) or "None.\n"])
-
-
-def finding_line(marker: str, result: ClaimResult, command: str = "") -> str:
-    """Return a claim in one line: its sentence, its verdict, the effects of the tests, and where
-    they are from."""
-    claim, parts = result.claim, []
-    for test in result.tests:
-        own = verdict_of(test.finding)
-        words = f"{test.test.says}, {compared(test)}: {effect_of(test.finding)}, n = {counts(test)}"
-        words += f": {own}".removeprefix(f": {result.verdict}")
-        if trained := test.trained:
-            arms = with_means(trained.comparison, trained.measured)
-            mean = f"{mean_of_description(trained)}, n = {trained.n()}"
-            words += f" [{trained.comparison.says}, {arms}: {mean}: {NOT_JUDGED}]"
-        parts.append(words)
-    words = "; ".join([*parts, scale(result, short=True)])
-    figure = f"[figure]({FIGURES}/{claim.name}.svg), " if has_figure(result) else ""
-    first = f"{marker} **{claim.statement}: {result.verdict}.** {words[0].upper()}{words[1:]}"
-    return f"{first}; {figure}`{command}{claim.name}`"
-
-
-def scale(result: ClaimResult, short: bool = False) -> str:
+def scale(result: ClaimResult, short: bool = True) -> str:
     """Return data, network and length of a claim's runs; `short` in few words."""
     runs = result.records
     if not runs:
@@ -265,25 +329,9 @@ def scale(result: ClaimResult, short: bool = False) -> str:
     if short:
         return ", ".join([*data, *sorted({network for network, _ in sizes}), length])
     networks = sorted({f"{n}, {run.network.parameters:,} parameters" for n, run in sizes})
-    network = ", ".join(networks) if len(networks) < 3 else f"{len(networks)} networks"
     images = ", ".join(sorted({f"{run.images.train:,}" for run in runs}))
     same = [SAME_IMAGES] if any(run.images.test is None for run in runs) else []
-    return ", ".join([*data, network, f"{length} of {images} images", *same])
-
-
-def compared(result: TestResult) -> str:
-    """Return what is compared, with the means of the arms whose difference is meant: how good
-    either is."""
-    is_mean = result.test.statistic == "mean"
-    return with_means(result.test, result.measured if is_mean else [])
-
-
-def with_means(comparison: Comparison, measured: Sequence[tuple[float, ...]]) -> str:
-    """Return what is compared, with the means of two arms whose difference is meant."""
-    if not (comparison.minus and measured):
-        return comparison.compared()
-    one, other = map(fmean, zip(*measured, strict=True))
-    return f"{comparison.compared()} ({one:.3g} and {other:.3g})"
+    return ", ".join([*data, *networks, f"{length} of {images} images", *same])
 
 
 def counts(result: TestResult) -> str:
@@ -293,23 +341,6 @@ def counts(result: TestResult) -> str:
     by_arm = ", ".join(f"{arm} {n} of {result.seeds}" for arm, n in result.diverged.items())
     left_out = f"; pairs left out: {result.left_out}" if result.left_out else ""
     return f"{result.finding.n} (diverged: {by_arm}{left_out})"
-
-
-def mean_of_description(description: Description) -> str:
-    """Return the mean of a description with its interval, as far as it has them."""
-    mean = description.mean
-    if mean is None:
-        return "-"
-    spread = "" if mean.low is None else f" ({mean.low:.3g} to {mean.high:.3g})"
-    return f"{mean.mean:.3g}{spread}"
-
-
-def effect_of(finding: Finding) -> str:
-    """Return an effect with its interval, as far as it has them."""
-    effect = "-" if math.isnan(finding.effect) else f"{finding.effect:.3g}"
-    if math.isfinite(finding.low):
-        effect += f" ({finding.low:.3g} to {finding.high:.3g})"
-    return effect
 
 
 def verdict_of(finding: Finding) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from hydra.errors import OverrideParseException
 
 from rectifiers.runs.identity import RENAMED
-from rectifiers.runs.sections import OWN_TRAINER_ARGUMENTS, options
+from rectifiers.runs.sections import MORE_TRAINER_ARGUMENTS, OWN_TRAINER_ARGUMENTS, options
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 
@@ -33,8 +33,10 @@ SYNONYMS = {
         "msra": "he",
         "normal": "gaussian",
     },
-    "optim": {"adam": "adamw", "sgd": "paper"},
-    "scheduler": {"constant": "multistep", "step": "multistep"},
+    "data": {"mnist": "digits"},
+    "experiment": {"example": "table2/prelu"},
+    "optim": {"adam": "adamw optim._target_=torch.optim.Adam", "sgd": "paper"},
+    "scheduler": {"constant": "multistep", "none": "multistep", "step": "multistep"},
     "trainer": {"cuda": "gpu", "multi_node": "slurm", "node": "ddp", "one_gpu": "gpu"},
 }
 MILESTONES = "scheduler=multistep scheduler.milestones"
@@ -47,8 +49,19 @@ OLD_KEYS = RENAMED | {
     "compute.autotune": "trainer.benchmark",
     "compute.nodes": "trainer.num_nodes",
     "compute.workers": "data.num_workers",
+    "ckpt": "ckpt_path",
+    "paths.data_dir": "data.root",
+    "paths.output_dir": "runs_dir",
     "sweep": "hparams_search",
+    "task_name": "tags",
 }
+# What others have and this program does another way.
+OTHER_WAYS = {
+    "extras": "--cfg job prints the configuration, and tags=[...] takes tags",
+    "test": "evaluation=[center] chooses the tests, and scripts/evaluate.py tests a finished run",
+    "train": "scripts/evaluate.py tests a finished run without training",
+}
+OF_LIGHTNING = ("callbacks", "logger")  # groups whose options are keys by their own names
 
 
 def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, Any]]) -> None:
@@ -60,7 +73,7 @@ def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, 
         InputError: for the first one, with status 2.
     """
     arguments = list(arguments)
-    for argument in arguments:
+    for place, argument in enumerate(arguments):
         key, equals, value = argument.partition("=")
         reason = ""
         if argument in ("--cfg", "-c") and {"--multirun", "-m"} & set(arguments):
@@ -68,6 +81,10 @@ def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, 
         if key.startswith("--") and equals and (near := near_keys(key[2:], known_keys(config()))):
             meant = " or ".join(f"{name}={value}" for name in near)
             reason = f"{argument} is not a flag; did you mean {meant}?"
+        elif key.startswith("+") and key.lstrip("+") in GROUPS and value:
+            reason = f"{argument} adds nothing to the groups that are there; leave out the plus"
+        elif argument in ("--multirun", "-m") and 0 < place < len(arguments) - 1:
+            reason = f"{argument} stands between overrides; put it first or last"
         elif key in GROUPS and key not in OPTIONAL and equals and value in ("", "null"):
             reason = f"{argument} chooses nothing; choose {key}=<option> of: {options(key)}"
         if reason:
@@ -79,7 +96,7 @@ def explain(error: Exception, config: Mapping[str, Any]) -> str:
     text = str(error)
     if isinstance(error, OverrideParseException):
         return _of_grammar(str(error.override))
-    if match := re.search(r"Could not find '([\w/]+?)/([^']+)'", text):
+    if match := re.search(r"Could not (?:find|load) '([\w/]+?)/([^']+)'", text):
         group, option = match.groups()
         if group in GROUPS:
             return _of_option(group, option)
@@ -118,16 +135,24 @@ def _of_option(group: str, option: str) -> str:
 
 def _of_key(key: str, known: Sequence[str]) -> str:
     place, _, name = key.rpartition(".")
-    if place in ("callbacks", "logger"):
+    group, _, rest = key.partition(".")
+    if place in OF_LIGHTNING:
         return f"{key} is not known; a key of {place} follows a name: {place}.<name>.{name}"
+    option = rest.partition(".")[0]
+    if group in OF_LIGHTNING and option in options(group).split(", ") and key not in known:
+        beside = [other for other in known if other.startswith(f"{group}.{option}.")]
+        if not beside:
+            return f"{key} belongs to {group}={option}, which is not chosen; add {group}={option}"
+    if group in OTHER_WAYS:
+        return f"{key} is not known; {OTHER_WAYS[group]}"
+    if place == "trainer" and name in OWN_TRAINER_ARGUMENTS:
+        return f"{key} cannot be given, because train.py sets it itself; leave it out"
+    if place == "trainer" and name in MORE_TRAINER_ARGUMENTS:
+        return f"{key} is an argument of Lightning's Trainer, which takes a plus here: +{key}"
     near = [OLD_KEYS[key]] if key in OLD_KEYS else near_keys(key, known)
     beside = [other for other in known if other.rpartition(".")[0] == place]
     if near:
         return f"{key} is not known; did you mean {' or '.join(near)}?"
-    if place == "trainer" and name in OWN_TRAINER_ARGUMENTS:
-        return f"{key} cannot be given, because train.py sets it itself; leave it out"
-    if place == "trainer":
-        return f"{key} is not known; another argument of Lightning's Trainer takes a plus: +{key}"
     if place and beside:
         return f"{key} is not known; the keys of {place} are: {', '.join(beside)}"
     return f"{key} is not known; --help prints all keys"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
+from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -48,6 +49,7 @@ AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 Job = tuple[DictConfig, Choices, list[str]]  # what is run, its choices, and what was typed for it
 
 _single: list[Job] = []  # the job of a command without --multirun
+_searches: set[Path] = set()  # the folders of searches, into which Optuna writes what is best
 
 
 def main() -> None:
@@ -61,9 +63,13 @@ def main() -> None:
             with hydra_errors():
                 check_arguments(sys.argv[1:], all_keys)
                 sys.argv[1:] = expand_names(sys.argv[1:])
+                if any(typed.startswith("hydra.run.dir=") for typed in sys.argv):
+                    sys.argv.append("hydra.output_subdir=.hydra")  # what the folder is asked for
                 hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launch)()
             while _single:
                 run_job(*_single.pop())
+            for folder in _searches:
+                print_best(folder / "optimization_results.yaml")
         except KeyboardInterrupt:  # outside of a run, or a second one
             if world().rank == 0:
                 message = "interrupted; the same command goes on from the last checkpoint"
@@ -100,6 +106,8 @@ def launch(config: DictConfig) -> float | None:
         _single.append(job)
         return None
     size = world().size
+    if "optuna" in str(state.sweeper):
+        _searches.add(Path(state.sweep.dir))
     try:
         return _val_error(run_job(*job, is_single=False))
     except InputError as error:
@@ -141,6 +149,14 @@ def run_job(
     return outcome.record
 
 
+def print_best(path: Path) -> None:
+    """Print what a search found best, and where that stands."""
+    if path.is_file():
+        best = OmegaConf.load(path)
+        found = " ".join(f"{key}={value:.4g}" for key, value in best.best_params.items())
+        print(f"best: {found}, val error {best.best_value:.2f} % ({path})")
+
+
 def check_folder(config: RunConfig) -> None:
     """Refuse a folder of data that is not there, before torch is imported.
 
@@ -169,6 +185,11 @@ def restart_with_ranks(config: RunConfig, place: World) -> None:
         devices = _gpus() if config.trainer.accelerator == "gpu" else 1
     if devices <= 1:
         return
+    if config.trainer.accelerator == "gpu" and (gpus := _gpus()) < devices:
+        raise InputError(
+            f"trainer.devices={devices} needs as many GPUs, and torch sees {gpus}; give fewer, or "
+            "choose trainer=ddp_cpu"
+        )
     if multiprocessing.parent_process() is not None or "SUBMITIT_EXECUTOR" in os.environ:
         raise InputError(
             f"trainer.devices={devices} starts processes of its own, which a launcher of Hydra "

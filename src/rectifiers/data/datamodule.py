@@ -63,13 +63,23 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     wraps around. The epoch is part of the item, because a worker derives the augmentation from it.
 
     rank, world: this process takes every `world`-th image of a batch, from the `rank`-th on. `skip`
-    is the number of batches that the next iteration leaves out at its beginning.
+    is the number of batches that the next iteration leaves out at its beginning. is_fixed: whether
+    all epochs are like the first, augmentation included.
 
     Raises:
         InputError: where the split is smaller than a batch, or the processes do not divide a batch.
     """
 
-    def __init__(self, size: int, batch: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self,
+        size: int,
+        batch: int,
+        seed: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        is_fixed: bool = False,
+    ) -> None:
         if batch > size:
             raise InputError(
                 f"data.batch_size={batch} is more than the {size} training images; give "
@@ -77,7 +87,7 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
             )
         check_share(batch, world)
         self.size, self.batch, self.seed, self.epoch = size, batch, seed, 0
-        self.rank, self.world, self.skip = rank, world, 0
+        self.rank, self.world, self.skip, self.is_fixed = rank, world, 0, is_fixed
 
     @property
     def sampler(self) -> "ShuffledBatches":
@@ -85,7 +95,7 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
+        self.epoch = 0 if self.is_fixed else epoch
 
     def __len__(self) -> int:
         return self.size // self.batch
@@ -242,7 +252,8 @@ class ImageData(pl.LightningDataModule):
     workers: processes that read ahead, 0 for none; timeout_s: how long to wait for a batch of
     theirs, 0 for ever.
     pinned: whether batches lie in pinned memory. skip_bad: whether a training image that cannot be
-    read is replaced and named instead of ending the run; a validation image always ends it."""
+    read is replaced and named instead of ending the run; a validation image always ends it.
+    is_fixed: whether all epochs are like the first, to overfit a few batches."""
 
     def __init__(
         self,
@@ -255,6 +266,7 @@ class ImageData(pl.LightningDataModule):
         timeout_s: float = 0,
         pinned: bool = False,
         skip_bad: bool = False,
+        is_fixed: bool = False,
         here: World = SINGLE_PROCESS,
     ) -> None:
         super().__init__()
@@ -273,6 +285,7 @@ class ImageData(pl.LightningDataModule):
             seed,
             rank=here.rank,
             world=here.size,
+            is_fixed=is_fixed,
         )
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
         self._loading: dict[str, Any] = {

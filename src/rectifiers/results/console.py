@@ -59,15 +59,20 @@ def effort(record: TrainingRecord) -> str:
     weights = network.parameters - network.slopes
     slopes = f" + {network.slopes:,} slopes" if network.slopes else ""
     drops = ", ".join(str(epoch) for epoch in record.drop_epochs) or "none"
+    is_cosine = "_target_" in record.science.get("scheduler", {})
+    dropped = "" if is_cosine else f"learning rate dropped after epoch: {drops}; "
+    batches = record.science.get("trainer", {}).get("overfit_batches")
+    images = f"{record.images.train:,} images (the paper: 75 of ImageNet)"
+    if batches:
+        images = f"the same {batches} batches of {record.science['optim']['global_batch']} images"
     speed = record.images_per_second
     rate = f", {speed:,.0f} training images a second" if speed else ""
     return (
         f"{network.depth} layers, {weights:,} parameters{slopes}\n"
         f"{network.multiply_adds:,} multiply-adds an image of {network.input_px} x "
         f"{network.input_px}\n"
-        f"{record.epochs} of {planned} epochs of {record.images.train:,} images "
-        f"(the paper: 75 of ImageNet)\n"
-        f"learning rate dropped after epoch: {drops}; validated on {record.images.val:,} images\n"
+        f"{record.epochs} of {planned} epochs of {images}\n"
+        f"{dropped}validated on {record.images.val:,} images\n"
         f"{record.wall_s:.0f} s{rate}"
     )
 
@@ -79,7 +84,7 @@ def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
     values = [slope.mean for slope in slopes.values()]
     values += [paper[layer] for layer in slopes if layer in paper]
     low, high = min(0.0, *values), max(values)
-    drawn = Column(f"= here, o paper, from {low:.2g} to {high:.2g}", no_wrap=True)
+    drawn = Column(f"= this run, o Table 1, from {low:.2g} to {high:.2g}", no_wrap=True)
     numbers = ("slope", "paper's") if shared else ("mean slope", "std", "paper's")
     table = _table("layer", *(Column(name, justify="right") for name in numbers), drawn)
     for layer, slope in slopes.items():

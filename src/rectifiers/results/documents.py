@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 END = "<!-- end -->"
+NUMBER = re.compile(r"[-+]?\d[\d,.]*( .*)?|-?")  # a cell that begins with one, or has none
 BORDERING = re.compile(r"(?<!\w)_|_(?!\w)")  # an underscore that begins or ends an emphasis
 
 
@@ -31,7 +32,8 @@ def estimate(values: Sequence[float], digits: int = 2, sign: str = "", absent: s
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table; `level` is that of its heading. Without a head it is its note alone."""
+    """A titled table below a note; `level` is that of its heading. Without a head it is its note
+    alone."""
 
     title: str
     level: int
@@ -40,19 +42,22 @@ class Table:
     note: str = ""
 
     def markdown(self) -> str:
-        """Return heading, table and note."""
+        """Return heading, note and table."""
         parts = [f"{'#' * self.level} {self.title}\n"]
-        if self.head:
-            parts.append(markdown(self.head, self.rows))
         if self.note:
             parts.append(f"{self.note}\n")
+        if self.head:
+            parts.append(markdown(self.head, self.rows))
         return "\n".join(parts)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose first column is text and whose others are numbers."""
-    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(map(_plain, row))} |" for row in rows)]) + "\n"
+    """Return a table. Columns of numbers are aligned to the right."""
+    rows = [list(map(_plain, row)) for row in rows]
+    columns = list(zip(*rows, strict=True)) or [()] * len(head)
+    rule = "".join("---:|" if all(map(NUMBER.fullmatch, cells)) else "---|" for cells in columns)
+    lines = [f"| {' | '.join(head)} |", f"|{rule}", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines) + "\n"
 
 
 def _plain(cell: str) -> str:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rectifiers.results.documents import Table, estimate
-from rectifiers.results.frame import PAPERS_SETTING, exclusion_reason, frame, known, setting
+from rectifiers.results.frame import (
+    PAPERS_DATA,
+    PAPERS_SETTING,
+    exclusion_reason,
+    frame,
+    known,
+    setting,
+)
 from rectifiers.results.listing import read
 from rectifiers.results.statistics import mcnemar, mean_of
 from rectifiers.runs.record import Record, TrainingRecord
@@ -42,7 +49,7 @@ what other test images would. A run that diverged is in no mean and no pair; its
 than ImageNet says nothing about the paper's numbers. Arms with rates of their own have those that their searches on
 validation images found best; other arms share one, the paper's, and each run drops it where its own validation error
 stalls, so that a difference between them holds their drops, too. Runs that were chosen and tested on the same images,
-as the paper's were, stand in tables of their own: those images decided when the rate drops, and flatter the run.
+as the paper's were, stand in columns of their own: those images decided when the rate drops, and flatter the run.
 """  # noqa: E501
 
 
@@ -99,12 +106,11 @@ def document(records: Sequence[Record]) -> list[Table]:
     groups = {name: runs[runs.setting == name] for name in settings}
     parts = slopes(groups)
     for table in layout():
-        parts.append(_beside_paper(table["title"], table["rows"], groups[PAPERS_SETTING]))
-        for name, group in groups.items():
-            if sum(len(answers(row, group)) > 0 for row in table["rows"]) > 1:
-                title = f"{table['title'].split(':')[0]} on {name}"
-                parts.append(_own(title, name, table["rows"], group))
-        if table["title"].startswith("Table 2"):
+        title, rows = table["title"], table["rows"]
+        parts.append(_beside_paper(title, rows, groups))
+        paired = (_paired(title, name, rows, group) for name, group in groups.items())
+        parts += [differences for differences in paired if differences.rows]
+        if title.startswith("Table 2"):
             parts.append(networks())
     protocols = [_protocols(name, group) for name, group in groups.items() if len(group)]
     return [*parts, *curves(groups), *protocols, *([_origins(runs)] if len(runs) else [])]
@@ -153,14 +159,6 @@ def result_of(row: Row, record: Record) -> Errors | None:
     return result.by_scale[str(scales[row["scale"]])] if len(scales) > row["scale"] else None
 
 
-def label_of(row: Row, records: Sequence[Record]) -> str:
-    """Return the row's name, with the scale that its runs have, or the paper's."""
-    if "scale" not in row:
-        return row["label"]
-    scales = _scales(row, records[0]) if records else row["papers_scales"]
-    return row["label"].format(scales[row["scale"]])
-
-
 def paper_value(row: Row, which: str) -> float | None:
     """Return the paper's number (`which` of top1, top5), or None where it prints none or it is only
     recalled."""
@@ -173,45 +171,78 @@ def paper_value(row: Row, which: str) -> float | None:
     return None if entry is None or entry["confidence"] == "recalled" else entry["value"]
 
 
-def _beside_paper(title: str, rows: Sequence[Row], group: "DataFrame") -> Table:
+def _heads(settings: Sequence[str]) -> tuple[list[str], str]:
+    """Return the columns of our settings, and the line that says what these are: the data alone is
+    the column's name where it tells them apart."""
+    ours = [name for name in settings if name != PAPERS_SETTING]
+    data = [name.partition(" (")[0] for name in ours]
+    names = [n if data.count(n) == 1 else f"{n} {i}" for i, n in enumerate(data, start=1)]
+    sizes = (name.partition(" (")[2].removesuffix(")") for name in ours)
+    is_run = any(name.startswith((PAPERS_SETTING, PAPERS_DATA)) for name in settings)
+    lines = [] if is_run else ["Not run on ImageNet."]
+    lines += [f"Ours on {name}: {size}." for name, size in zip(names, sizes, strict=True)]
+    return [f"ours, {name}" for name in names], " ".join(lines)
+
+
+def _beside_paper(title: str, rows: Sequence[Row], groups: Groups) -> Table:
+    """The paper's errors beside ours on all data that have runs."""
+    used = {
+        name: group
+        for name, group in groups.items()
+        if any(len(answers(row, group)) or _lost(row, group) for row in rows)
+    }
+    heads, note = _heads(list(used))
+    on_imagenet = used.pop(PAPERS_SETTING, None)
     lines = []
     for row, which in product(rows, ("top1", "top5")):
-        runs, lost, paper = answers(row, group), _lost(row, group), paper_value(row, which)
-        ours, difference = f"({lost} diverged)" if lost else "not run", "-"
-        if len(runs):
-            errors = [getattr(result, f"{which}_error_pct") for result in runs.result]
-            ours = estimate(errors) + (f" ({lost} diverged)" if lost else "")
-            if paper is not None and row.get("comparable", True):
+        paper = paper_value(row, which)
+        label = row["label"].format(_papers_scale(row))
+        cells = [f"{label}, {which.replace('top', 'top-')}", row["protocol"]]
+        cells.append("-" if paper is None else f"{paper:.2f}")
+        if on_imagenet is not None:
+            errors, difference = _errors(row, which, on_imagenet), "-"
+            if errors and paper is not None and row.get("comparable", True):
                 difference = f"{mean_of(errors).mean - paper:+.2f}"
-        label = f"{label_of(row, list(runs.record))}, {which.replace('top', 'top-')}"
-        printed = "-" if paper is None else f"{paper:.2f}"
-        lines.append([label, row["protocol"], printed, ours, difference])
-    head = ("ImageNet val", "protocol", "paper", "ours", "difference")
-    return Table(title, 2, head, lines)
+            cells += [_ours(row, which, on_imagenet), difference]
+        lines.append([*cells, *(_ours(row, which, group) for group in used.values())])
+    papers = ["ours, ImageNet", "difference"] if on_imagenet is not None else []
+    return Table(title, 2, ("", "protocol", "paper, ImageNet", *papers, *heads), lines, note)
 
 
-def _own(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> Table:
-    """Our errors, each arm beside the one it is compared with, seed by seed on the same images."""
+def _papers_scale(row: Row) -> int | None:
+    return row["papers_scales"][row["scale"]] if "scale" in row else None
+
+
+def _errors(row: Row, which: str, group: "DataFrame") -> list[float]:
+    return [getattr(result, f"{which}_error_pct") for result in answers(row, group).result]
+
+
+def _ours(row: Row, which: str, group: "DataFrame") -> str:
+    """Our error with its interval; how many runs diverged, and a scale that is not the paper's."""
+    runs, lost = answers(row, group), _lost(row, group)
+    cells = [estimate(_errors(row, which, group))] if len(runs) or not lost else []
+    if "scale" in row and len(runs):
+        px = _scales(row, runs.record.iloc[0])[row["scale"]]
+        cells += [f"at {px} px"] if px != _papers_scale(row) else []
+    return " ".join([*cells, *([f"({lost} diverged)"] if lost else [])])
+
+
+def _paired(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> Table:
+    """Each arm beside the one it is compared with, seed by seed on the same images."""
     by_label = {row["label"]: row for row in rows}
-    lines, experiments = [], []
-    for row in rows:
-        runs, lost = answers(row, group), _lost(row, group)
-        if runs.empty and not lost:
+    lines: list[list[str]] = []
+    experiments: list[str] = []
+    for row in (row for row in rows if "against" in row):
+        against = by_label[row["against"]]
+        ours, others = answers(row, group), answers(against, group)
+        both = ours.merge(others, on=["seed", "images"], suffixes=("", "_other"))
+        pairs: list[tuple[Errors, Errors]] = list(zip(both.result, both.result_other, strict=True))
+        if not pairs:
             continue
-        experiments += row["experiments"]
-        error = estimate([result.top1_error_pct for result in runs.result])
-        label = label_of(row, list(runs.record)) + (f" ({lost} diverged)" if lost else "")
-        pairs: list[tuple[Errors, Errors]] = []
-        if "against" in row:
-            others = answers(by_label[row["against"]], group)
-            both = runs.merge(others, on=["seed", "images"], suffixes=("", "_other"))
-            pairs = list(zip(both.result, both.result_other, strict=True))
+        experiments += [*row["experiments"], *against["experiments"]]
         difference = estimate([a.top1_error_pct - b.top1_error_pct for a, b in pairs], sign="+")
-        lines.append([label, row["protocol"], error, difference, _mcnemar(pairs)])
-    against = {row["against"] for row in rows if "against" in row and len(answers(row, group))}
-    minus = f"minus {' or '.join(sorted(against))}, paired by seed"
-    minus = minus if against else "paired difference"
-    head = ("", "protocol", "top-1 error", minus, "McNemar: only it right / only the other, p")
+        label = f"{row['label']} minus {against['label']}"
+        lines.append([label, row["protocol"], difference, _mcnemar(pairs)])
     used = group[group.experiment.isin(experiments)]
     images = ", ".join(f"{n:,}" for n in sorted(used.num_images.dropna().astype(int).unique()))
     codes = ", ".join(sorted({code for record in used.record for code in record.codes}))
@@ -219,7 +250,9 @@ def _own(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> Tabl
     note = (
         f"Tested on {images} images. Trained by code {codes} (commit {', '.join(sorted(commits))})."
     )
-    return Table(title, 3, head, lines, note)
+    mcnemars = "McNemar: only the first right / only the other, p"
+    head = ("", "protocol", "top-1 error, paired by seed", mcnemars)
+    return Table(f"{title.partition(':')[0]} on {name}", 3, head, lines, note)
 
 
 def _mcnemar(pairs: Sequence[tuple[Errors, Errors]]) -> str:
@@ -258,23 +291,22 @@ def _trainings(group: "DataFrame", *experiments: str) -> list[TrainingRecord]:
 def slopes(groups: Groups) -> list[Table]:
     """Table 1: the learned slope of every layer, the mean over channels, beside ours."""
     tables = []
-    paper = {kind: table_1_slopes(kind == "channel-shared") for kind in TABLE_1}
-    head = ["layer", *(f"{kind}, {whose}" for kind in TABLE_1 for whose in ("paper", "ours"))]
-    for name, group in groups.items():
-        is_paper = name == PAPERS_SETTING
-        finished = group[group.status == "finished"]
-        runs = {kind: _trainings(finished, *names) for kind, names in TABLE_1.items()}
-        if not is_paper and not any(runs.values()):
-            continue
+    for kind, experiments in TABLE_1.items():
+        runs = {}
+        for name, group in groups.items():
+            if records := _trainings(group[group.status == "finished"], *experiments):
+                runs[name] = records
+        heads, note = _heads(list(runs))
+        ours = ["ours, ImageNet"] if PAPERS_SETTING in runs else []
         lines = []
-        for layer in paper["channel-wise"]:
-            cells = [layer]
-            for kind, records in runs.items():
+        for layer, slope in table_1_slopes(kind == "channel-shared").items():
+            cells = [layer, f"{slope:.3f}"]
+            for records in runs.values():
                 means = [record.slopes[layer].mean for record in records if layer in record.slopes]
-                cells += [f"{paper[kind][layer]:.3f}", estimate(means, 3, absent="not run")]
+                cells.append(estimate(means, 3))
             lines.append(cells)
-        title = "Table 1: learned slopes" if is_paper else f"Table 1 on {name}"
-        tables.append(Table(title, 2 if is_paper else 3, head, lines))
+        head = ("layer", "paper, ImageNet", *ours, *heads)
+        tables.append(Table(f"Table 1: learned slopes, {kind}", 2, head, lines, note))
     return tables
 
 
@@ -315,8 +347,8 @@ def curves(groups: Groups) -> list[Table]:
                 tables.append(Table(heading, level, head, lines))
             elif is_paper:
                 note = (
-                    f"Not run. [Claims](CLAIMS.md) with {figure} in their name ask it of "
-                    "smaller networks and images."
+                    f"Not run on ImageNet. [Claims](CLAIMS.md) with {figure} in their name ask it "
+                    "of smaller networks and images."
                 )
                 tables.append(Table(heading, level, note=note))
     return tables

@@ -24,6 +24,13 @@ OWN_TRAINER_ARGUMENTS = {
     *("num_sanity_val_steps", "plugins", "reload_dataloaders_every_n_epochs", "strategy"),
     *("sync_batchnorm", "use_distributed_sampler", "val_check_interval"),
 }
+# Those that a run may have besides the keys of conf/trainer.
+MORE_TRAINER_ARGUMENTS = {
+    *("detect_anomaly", "deterministic", "enable_autolog_hparams", "enable_model_summary"),
+    *("enable_progress_bar", "gradient_clip_algorithm", "gradient_clip_val"),
+    *("limit_predict_batches", "limit_test_batches", "limit_train_batches", "log_every_n_steps"),
+    *("model_registry", "overfit_batches", "profiler"),
+}
 OWN_TRAINER_HINTS = {
     "fast_dev_run": "debug=smoke",
     "logger": "logger=<option>",

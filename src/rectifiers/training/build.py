@@ -183,6 +183,7 @@ def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS)
         timeout_s=config.timeout_s,
         pinned=config.trainer.accelerator == "gpu",
         skip_bad=settings.bad_images == "skip",
+        is_fixed=bool(config.trainer.more.get("overfit_batches")),
         here=place,
     )
 
@@ -378,7 +379,8 @@ def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
     try:
         return optim.build_optimizer(kind, groups, lr=settings.lr, fused=settings.fused)
     except (TypeError, ValueError) as error:
-        raise InputError(f"optim._target_={settings.target} cannot be built: {error}") from error
+        remedy = "classes without momentum go with optim=adamw"
+        raise InputError(f"{settings.target} cannot be built ({error}); {remedy}") from error
 
 
 def build_schedule(config: RunConfig) -> optim.Schedule:

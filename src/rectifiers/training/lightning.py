@@ -49,6 +49,7 @@ LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightn
 UNHELPFUL = (
     ".*does not have many workers.*",
     ".*is smaller than the logging interval.*",
+    ".*overfit but enabled val dataloader shuffling.*",  # which they are not
     ".*LeafSpec.*",
     ".*`broadcast_buffers` is deprecated.*",
     ".*sync_dist=True.*",  # what is logged is summed over the ranks already

@@ -244,7 +244,8 @@ class Classifier(pl.LightningModule):
         kept = checkpoint["rectifiers"]
         if kept["run"] != self.run:
             raise InputError(
-                f"the checkpoint is of run {kept['run']} and not of {self.run}; give its own"
+                f"the checkpoint is of run {kept['run']} and not of {self.run}, and continues its "
+                "own run alone: a longer run, or other settings, start anew; leave ckpt_path out"
             )
         refuse_other_network(self, checkpoint["state_dict"])
         self.history = list(kept["history"])

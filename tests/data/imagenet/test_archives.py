@@ -96,9 +96,7 @@ def test_a_hostile_tar_is_refused_in_one_sentence(content: bytes, sentence: str)
     st.lists(st.tuples(st.integers(0, 2047), st.integers(0, 255)), min_size=1, max_size=8),
     st.integers(0, 3072),
 )
-def test_any_damage_is_refused_in_one_sentence_or_harmless(
-    changes: list[tuple[int, int]], cut: int
-) -> None:
+def test_damage_is_refused_or_harmless(changes: list[tuple[int, int]], cut: int) -> None:
     content = bytearray(tar_of(("a1.JPEG", b"one"), ("a2.JPEG", b"two")))
     for place, value in changes:
         content[place] = value
@@ -116,11 +114,8 @@ def test_a_sparse_file_that_claims_terabytes_is_refused() -> None:
     with pytest.raises(InputError, match=r"is no regular file|cannot be read as a tar"):
         listed(tar_of(info))
     pax = tarfile.TarInfo("a1.JPEG")
-    pax.pax_headers = {
-        "GNU.sparse.major": "1",
-        "GNU.sparse.minor": "0",
-        "GNU.sparse.realsize": str(2**42),
-    }
+    sparse = {"major": "1", "minor": "0", "realsize": str(2**42)}
+    pax.pax_headers = {f"GNU.sparse.{key}": value for key, value in sparse.items()}
     with pytest.raises(InputError):
         listed(tar_of(pax))
 
@@ -128,27 +123,23 @@ def test_a_sparse_file_that_claims_terabytes_is_refused() -> None:
 # ---- pins ----
 
 
-def test_a_wrong_archive_is_named_with_the_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "size", "reason"),
+    [
+        (None, None, "is missing; put the archive"),
+        (b"x", 2, "has 1 bytes and the pinned archive 2; fetch it again"),
+        (b"y", 1, r"has the md5 \w+ and the pinned archive .*; fetch it again"),
+    ],
+)
+def test_wrong_archive_is_refused(content: bytes | None, size, reason: str, tmp_path) -> None:
     path = tmp_path / "x.tar"
-    md5 = "9dd4e461268c8034f5c8564e155c67a6"  # of b"x"
-    with pytest.raises(
-        InputError, match=r"x\.tar is missing; put the archive \(or a link to it\) there"
-    ):
-        verify(Archive(path, md5, None))
-    path.write_bytes(b"x")
-    verify(Archive(path, md5, 1))
-    with pytest.raises(
-        InputError, match=r"x\.tar has 1 bytes and the pinned archive 2; fetch it again"
-    ):
-        verify(Archive(path, md5, 2))
-    path.write_bytes(b"y")
-    with pytest.raises(
-        InputError, match=rf"x\.tar has the md5 \w+ and the pinned archive {md5}; fetch it again"
-    ):
-        verify(Archive(path, md5, 1))
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"x\.tar {reason}"):
+        verify(Archive(path, "9dd4e461268c8034f5c8564e155c67a6", size))  # the md5 of b"x"
 
 
-def test_dvc_and_archives_yaml_pin_the_same_official_archives(tmp_path: Path) -> None:
+def test_dvc_pins_the_official_archives(tmp_path: Path) -> None:
     script = load_script("prepare_imagenet")
     expected = read_expected(ROOT / "pipelines" / "imagenet" / "archives.yaml")
     assert {a.md5 for a in expected.archives.values()} == {
@@ -162,9 +153,7 @@ def test_dvc_and_archives_yaml_pin_the_same_official_archives(tmp_path: Path) ->
         script.verify_all(replace(expected, archives=moved), ROOT / "data.dvc")
     rewritten = tmp_path / "data.dvc"
     rewritten.write_text((ROOT / "data.dvc").read_text().replace("1d675b", "000000"))
-    with pytest.raises(
-        InputError, match=r"data\.dvc no longer pins the official archives; give git checkout"
-    ):
+    with pytest.raises(InputError, match=r"data\.dvc no longer pins the.*give git checkout"):
         script.verify_all(expected, rewritten)
 
 
@@ -228,15 +217,10 @@ def test_an_inconsistent_devkit_is_refused(changed: dict, reason: str, tmp_path:
         (b"no gzip", "cannot be unpacked"),
         (packed(tar_of(("kit/x", b"it"))), r"has no file '.*meta\.mat'; fetch it again"),
         (packed(tar_of(special(f"{BASE}/meta.mat", tarfile.SYMTYPE, "/etc/passwd"))), "no regular"),
-        (
-            packed(tar_of(*((f"kit/{i}", b"") for i in range(1001)))),
-            "is one more than the 1,000 files",
-        ),
+        (packed(tar_of(*((f"kit/{i}", b"") for i in range(1001)))), "more than the 1,000 files"),
     ],
 )
-def test_a_hostile_devkit_is_refused_in_one_sentence(
-    content: bytes, sentence: str, tmp_path: Path
-) -> None:
+def test_hostile_devkit_is_refused(content: bytes, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "kit.tar.gz"
     path.write_bytes(content)
     with pytest.raises(InputError, match=rf"kit\.tar\.gz.*{sentence}"):

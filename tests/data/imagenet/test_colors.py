@@ -20,7 +20,7 @@ from rectifiers.data.transforms import (
 from rectifiers.runtime.errors import InputError
 
 
-def test_colour_statistics_are_those_of_the_training_images_centre_crops(prepared: Path) -> None:
+def test_colors_are_those_of_centre_crops(prepared: Path) -> None:
     split, geometry = imagenet(str(prepared)).train, Geometry(72, 64, flip=False)
     found, mean = measure_colors(split, geometry, threads=2)
     plans = [center_plan(geometry, split.shape(i)) for i in range(72)]
@@ -56,7 +56,7 @@ def test_the_number_of_threads_changes_no_bit(prepared: Path) -> None:
     assert (mean_of_one == mean_of_three).all()
 
 
-def test_the_c_library_changes_no_bit(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_c_library_changes_no_bit(prepared: Path, monkeypatch) -> None:
     split, geometry = imagenet(str(prepared)).train, Geometry(72, 64, flip=False)
     found, mean = measure_colors(split, geometry, threads=1)
     monkeypatch.setattr(jpeg, "unavailable_reason", lambda: "no library today")
@@ -65,13 +65,11 @@ def test_the_c_library_changes_no_bit(prepared: Path, monkeypatch: pytest.Monkey
     assert (mean == mean_slowly).all()
 
 
-def test_an_unreadable_image_is_named_and_not_left_out(prepared: Path, tmp_path: Path) -> None:
+def test_unreadable_image_is_named(prepared: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(prepared, tmp_path / "copied"))
     shard = root / "train" / "shard-00001.bin"
     shard.write_bytes(bytes(shard.stat().st_size))
-    with pytest.raises(
-        InputError, match=r"image \d+ of .*train \(shard-00001\.bin from byte 0\) is not what was"
-    ):
+    with pytest.raises(InputError, match=r"image \d+ of .*train \(shard-00001\.bin from byte 0\)"):
         measure_colors(imagenet(str(root)).train, Geometry(72, 64, flip=False), threads=2)
 
 

@@ -10,26 +10,26 @@ import numpy as np
 import pytest
 
 from conftest import compose_config, require
-from rectifiers.data import imagenet as source
 from rectifiers.data.imagenet import imagenet, is_pinned, locked_outs
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.build import open_source
 from rectifiers.training.train import train
 
-SHRUNK = (
-    "data=imagenet",
-    "data.val_per_class=2",
-    "model=mlp",
-    "model.depth=2",
-    "model.hidden=16",
-    "data.resize_px=20",
-    "data.crop_px=16",
-    "preprocess.scale=unit_rms",
-    "init.fc_std=null",
-    "trainer.max_epochs=2",
-    "data.batch_size=12",
-    "evaluation=center",
-    "threads=1",
+SHRUNK = tuple(
+    [
+        "data=imagenet",
+        "data.val_per_class=2",
+        "model=mlp",
+        "model.depth=2",
+        "model.hidden=16",
+        "data.resize_px=20",
+        "data.crop_px=16",
+        "preprocess.scale=unit_rms",
+        "init.fc_std=null",
+        "trainer.max_epochs=2",
+        "data.batch_size=12",
+        "evaluation=center",
+        "threads=1",
+    ]
 )
 
 
@@ -44,34 +44,7 @@ def unpinned(prepared: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.process
-def test_a_run_trains_on_the_prepared_miniature(
-    prepared: Path, unpinned: Path, tmp_path: Path
-) -> None:
-    folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
-    outcome = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
-    assert outcome.record.status == "finished"
-    assert outcome.record.images.model_dump() == {"train": 60, "val": 12, "test": 24}
-    assert outcome.record.protocols["center"].num_images == 24
-    provenance = outcome.record.provenance
-    assert (provenance.data, provenance.data_pinned) == (imagenet(str(prepared)).digest, True)
-    with pytest.raises(
-        InputError,
-        match=r"data\.root=.*unpinned has a manifest that no committed dvc\.lock names; "
-        r".*data\.allow_",
-    ):
-        train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
-    again = train(
-        compose_config(*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *folders), {}
-    )
-    assert again.fresh
-    assert again.record.provenance.data_pinned is False
-    assert again.record.history[-1]["train_loss"] == outcome.record.history[-1]["train_loss"]
-
-
-@pytest.mark.process
-def test_a_run_on_unpinned_data_never_passes_for_one_on_pinned_data(
-    prepared: Path, unpinned: Path, tmp_path: Path
-) -> None:
+def test_unpinned_data_never_pass_for_pinned(prepared, unpinned, tmp_path) -> None:
     """Not its record, not its preprocessing, and no protocol that is added later: the manifest may
     claim any hash."""
     folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
@@ -88,9 +61,7 @@ def test_a_run_on_unpinned_data_never_passes_for_one_on_pinned_data(
     hashes = [outcome.record.provenance.statistics for outcome in (first, second)]
     assert hashes[0] != hashes[1]
     mixed = (*loose, f"data.content={second.record.provenance.data}", "evaluation=ten_view")
-    with pytest.raises(
-        InputError, match=r"data\.content=\w+ is not the hash of the data, which is unpinned-"
-    ):
+    with pytest.raises(InputError, match=r"data\.content=\w+ is not the hash of the data, which"):
         train(compose_config(*mixed), {})
 
 
@@ -99,24 +70,8 @@ def test_changed_labels_are_refused(prepared: Path, tmp_path: Path) -> None:
     index = np.load(root / "train" / "index.npy")
     index["label"] = 0
     np.save(root / "train" / "index.npy", index)
-    with pytest.raises(
-        InputError, match=r"train/index\.npy is not what was written there; pull the data again"
-    ):
+    with pytest.raises(InputError, match=r"train/index\.npy is not what was.*pull the data again"):
         imagenet(str(root))
-
-
-def test_missing_prepared_data_is_reported_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"has no manifest\.json; prepare the archives first \(dvc repro pipelines"
-    ):
-        open_source(compose_config("data=imagenet", f"data.root={tmp_path}"))
-
-
-def test_a_project_without_locks_pins_nothing(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source, "CHECKOUT", tmp_path)
-    assert imagenet(str(prepared)).pinned is False
 
 
 # ---- what counts as pinned: what is committed, never what was just written ----
@@ -183,7 +138,5 @@ def test_without_git_the_present_lock_counts(tmp_path: Path) -> None:
 def test_an_unreadable_lock_is_reported_in_one_sentence(tmp_path: Path) -> None:
     for text in ("stages: 3", "{", "- 1", "stages: {a: {outs: [{path: x}]}}"):
         (tmp_path / "dvc.lock").write_text(text)
-        with pytest.raises(
-            InputError, match=r"dvc\.lock cannot be read as a lock of DVC .*; restore it from git"
-        ):
+        with pytest.raises(InputError, match=r"dvc\.lock cannot be read as.*restore it from git"):
             locked_outs(tmp_path / "dvc.lock")

@@ -30,36 +30,18 @@ def opened(root: Path) -> ShardSplit:
     return ShardSplit(root, "train", read_manifest(root))
 
 
-def rewrite(root: Path, **columns: int) -> None:
-    """Give the first row of the training index other numbers."""
-    index = np.load(root / "train" / "index.npy")
-    for name, value in columns.items():
-        index[name][0] = value
-    np.save(root / "train" / "index.npy", index)
-
-
-def test_the_images_bytes_fill_the_shards(prepared: Path) -> None:
-    split = opened(prepared)
-    shards = b"".join(path.read_bytes() for path in sorted((prepared / "train").glob("*.bin")))
-    assert b"".join(split.encoded(i) for i in range(72)) == shards
-
-
 def test_a_split_can_be_pickled_to_other_processes(prepared: Path) -> None:
     split = opened(prepared)
     first = split.image(5)
     copy = pickle.loads(pickle.dumps(split))
     assert (copy.image(5) == first).all()
     assert copy.digest() == split.digest()
-    source = Source("miniature", ("a",) * 6, 3, split, split)
+    source, geometry = Source("miniature", ("a",) * 6, 3, split, split), Geometry(64, 56, False)
     here, there = (  # forked: the workers read from the same open files
-        list(
-            ImageData(
-                source, Geometry(64, 56, flip=False), global_batch=9, seed=0, workers=n
-            ).statistics_batches()
-        )
+        ImageData(source, geometry, global_batch=9, seed=0, workers=n).statistics_batches()
         for n in (0, 2)
     )
-    assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
+    assert all(map(torch.equal, here, there))
 
 
 def test_a_missing_or_truncated_file_is_named(copied: Path) -> None:
@@ -72,9 +54,7 @@ def test_a_missing_or_truncated_file_is_named(copied: Path) -> None:
     with pytest.raises(InputError, match=rf"shard-00000\.bin has 100 bytes and not {len(body):,}"):
         opened(copied)
     shard.unlink()
-    with pytest.raises(
-        InputError, match=r"shard-00000\.bin is missing; prepare the archives again, or pull"
-    ):
+    with pytest.raises(InputError, match=r"shard-00000\.bin is missing.*prepare the archives"):
         opened(copied)
     with pytest.raises(InputError, match=r"shard-00000\.bin cannot be read"):
         pickle.loads(pickle.dumps(split)).encoded(3)
@@ -84,8 +64,11 @@ def test_a_missing_or_truncated_file_is_named(copied: Path) -> None:
     "columns",
     [{"shard": 4}, {"label": 6}, {"offset": 2**64 - 1}, {"offset": 106004}, {"length": 2**32 - 1}],
 )
-def test_an_index_beyond_the_shards_is_refused(columns: dict[str, int], copied: Path) -> None:
-    rewrite(copied, **columns)
+def test_index_beyond_the_shards_is_refused(columns: dict[str, int], copied: Path) -> None:
+    index = np.load(copied / "train" / "index.npy")
+    for name, value in columns.items():
+        index[name][0] = value
+    np.save(copied / "train" / "index.npy", index)
     with pytest.raises(InputError, match=r"index\.npy does not fit the shards beside it"):
         opened(copied)
 
@@ -107,37 +90,20 @@ def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
     with open(copied / "train" / "shard-00000.bin", "r+b") as file:
         file.seek(int(row["offset"]))
         file.write(bytes(50))
-    sentence = (
-        r"image 7 of .*train \(shard-00000\.bin from byte \d+\) is not what was written "
-        r"there; see make"
-    )
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(InputError, match=r"image 7 of .*from byte \d+\) is not what .*see make"):
         split.image(7)
 
 
-def test_damaged_validation_images_are_met_before_training(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_validation_image(copied: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(images, "SETTLED_NS", -1)
-    read: list[str] = []
-    encoded = ShardSplit.encoded
-    monkeypatch.setattr(
-        ShardSplit, "encoded", lambda self, i: (read.append(self.name), encoded(self, i))[1]
-    )
     source = imagenet(str(copied))
-    known = source.inspected(tmp_path / "cache", skip_bad=False)
-    assert known.digest == source.digest
-    assert read == ["val"] * 24
-    source.inspected(tmp_path / "cache", skip_bad=False)
-    assert len(read) == 24
+    assert source.inspected(tmp_path / "cache", skip_bad=False).digest == source.digest
     row = np.load(copied / "val" / "index.npy")[7]
     with open(copied / "val" / "shard-00000.bin", "r+b") as file:
         file.seek(int(row["offset"]) + 9)
         file.write(bytes(50))
     for skip_bad in (False, True):
-        with pytest.raises(
-            InputError, match=r"^image 7 of .*val \(shard-00000.* is not what was written there"
-        ):
+        with pytest.raises(InputError, match=r"^image 7 of .*val .* is not what was written"):
             imagenet(str(copied)).inspected(tmp_path / "cache", skip_bad=skip_bad)
 
 
@@ -159,10 +125,7 @@ def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path
     manifest = json.loads((copied / MANIFEST).read_text())
     change(manifest)
     (copied / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(
-        InputError,
-        match=r"manifest\.json cannot be read as a manifest .*; prepare the archives again",
-    ):
+    with pytest.raises(InputError, match=r"manifest\.json cannot be read.*prepare the archives"):
         read_manifest(copied)
 
 
@@ -192,9 +155,3 @@ def test_a_link_elsewhere_shows_nothing(copied: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not what was written there") as refused:
         opened(copied).encoded(0)
     assert "secret" not in str(refused.value)
-
-
-def test_a_deeply_nested_manifest_is_reported_in_one_sentence(copied: Path) -> None:
-    (copied / MANIFEST).write_text("[" * 100_000)
-    with pytest.raises(InputError, match=r"manifest\.json cannot be read as a manifest"):
-        read_manifest(copied)
