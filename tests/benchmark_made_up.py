@@ -15,6 +15,7 @@ TASK = {
     "title": "a task",
     "overrides": [],
     "rates": RATES,
+    "seeds": 5,
     "science": "5c1e",
     "data": "da7a",
 }
@@ -22,7 +23,6 @@ SMALL = checked(
     Benchmark,
     {
         "version": "v0",
-        "seeds": 5,
         "search_seeds": SEARCH,
         "reach": 2.0,
         "admission": {"worse": "identity", "better": "relu"},

@@ -49,10 +49,11 @@ def tiny_entry(tmp_path: Path, fitted: Path, monkeypatch) -> Iterator[Entry]:
     whole = yaml.safe_load(definition.DEFINITION.read_text())
     config = compose_config(*ALWAYS, *OVERRIDES)
     task = {**whole["tasks"]["mlp"], "overrides": OVERRIDES, "rates": [0.03, 0.1, 0.3]}
+    task["seeds"] = 5
     task["data"] = whole["tasks"]["deep50"]["data"]
     task["science"] = task_hash(config)
     place = tmp_path / "tiny.yaml"
-    changes = {"version": "tiny", "seeds": 5, "search_seeds": [1000, 1001], "reach": 9.0}
+    changes = {"version": "tiny", "search_seeds": [1000, 1001], "reach": 9.0}
     changes |= {"tasks": {"tiny": task}, "always": ALWAYS}
     place.write_text(yaml.safe_dump(whole | changes))
     monkeypatch.setattr(definition, "DEFINITION", place)
@@ -93,7 +94,8 @@ def test_benchmark_hash_covers_all_but_titles() -> None:
 
     assert changed("title", "other words") == benchmark().hash
     assert changed("rates", plain["tasks"][first]["rates"][1:]) != benchmark().hash
-    assert checked(Benchmark, {**plain, "seeds": 6}).hash != benchmark().hash
+    assert changed("seeds", 6) != benchmark().hash
+    assert checked(Benchmark, {**plain, "reach": 1.0}).hash != benchmark().hash
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from PIL import Image
 from torchvision import datasets
 
@@ -138,11 +140,15 @@ def test_every_form_holds_the_same_images(images: Images, form: str, tmp_path: P
             assert np.array_equal(split.image(i).numpy(), pixels)
 
 
-def test_first_training_images_of_each_class(images: Images, tmp_path: Path) -> None:
+def test_part_of_each_class_and_half_the_side(images: Images, tmp_path: Path) -> None:
     root, cache = str(write_folder(images, tmp_path / "there")), str(tmp_path / "cache")
-    whole, part = cifar10(root, cache_dir=cache), cifar10(root, cache_dir=cache, train_per_class=2)
+    whole = cifar10(root, cache_dir=cache)
+    part = cifar10(root, cache_dir=cache, train_per_class=2, halved=True)
     assert list(part.train.labels) == [label for label in range(10) for _ in range(2)]
-    assert np.array_equal(part.train.image(2), whole.train.image(PER_CLASS["train"]))
+    assert len(part.val.labels) == len(whole.val.labels)
+    for i, j in ((0, 0), (1, PER_CLASS["train"] // 2), (2, PER_CLASS["train"])):
+        means = F.avg_pool2d(whole.train.image(j).double(), 2)
+        assert torch.equal(part.train.image(i), (means + 0.5).floor().to(torch.uint8))
     assert part.digest != whole.digest
 
 

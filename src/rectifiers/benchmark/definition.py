@@ -41,6 +41,7 @@ class Task(Section):
     overrides: tuple[str, ...]  # as typed after train.py, besides `always`
     # of the search, neighbours on the benchmark's ladder
     rates: Annotated[tuple[Positive, ...], MinLen(2)]
+    seeds: Annotated[int, Range(ge=5, le=1000)]  # judged runs, of seeds 0, 1, ...
     science: str  # hash of the configuration without what varies
     data: str  # hash of the images
 
@@ -56,7 +57,6 @@ class Benchmark(Section):
     """A version of the benchmark; a number belongs to the one whose `hash` its entry names."""
 
     version: str
-    seeds: Annotated[int, Range(ge=5, le=1000)]  # judged runs per task, of seeds 0, 1, ...
     search_seeds: Annotated[tuple[Count, ...], MinLen(2)]  # of the runs that choose the rate
     reach: Positive  # training loss, nats, below which a run counts as trained
     admission: Admission  # of tasks whose error counts

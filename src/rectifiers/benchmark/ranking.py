@@ -210,7 +210,7 @@ def ranking(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> Rankin
 def leaderboard(entries: Mapping[str, EntryResults]) -> str:
     """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked."""
     spec = benchmark()
-    parts = [HEAD, f"Benchmark {spec.version} ({spec.hash}), {spec.seeds} seeds per task.\n"]
+    parts = [HEAD, f"Benchmark {spec.version} ({spec.hash}).\n"]
     for size in SIZES:
         tasks = spec.of_size(size)
         present = {name: e for name, e in entries.items() if tasks.keys() & set(e.tasks())}

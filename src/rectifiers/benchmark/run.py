@@ -88,7 +88,7 @@ class EntryResults(Section):
 
     def judged(self, task: str) -> list[RunResult]:
         """Return the judged runs, by seed."""
-        rate, seeds = self.rate(task), benchmark().seeds
+        rate, seeds = self.rate(task), benchmark().tasks[task].seeds
         runs = (run for run in self.runs if run.task == task and run.rate == rate)
         return sorted((run for run in runs if run.seed < seeds), key=lambda run: run.seed)
 
@@ -96,7 +96,7 @@ class EntryResults(Section):
         """Return why the entry is not ranked on a task, or None: it is refused, or runs miss."""
         missing = len(missing_runs(task, self.runs))
         if self.rate(task) is None:
-            missing += benchmark().seeds
+            missing += benchmark().tasks[task].seeds
         incomplete = f"{missing} run{'s' * (missing != 1)} missing" if missing else None
         return printable(self.refused[task]) if task in self.refused else incomplete
 
@@ -160,7 +160,8 @@ def planned_runs(
     rates, chosen = search(task, runs)
     planned = [(rate, seed) for rate in rates for seed in benchmark().search_seeds]
     if chosen is not None:
-        planned += [(chosen, seed) for seed in range(seeds or benchmark().seeds)]
+        most = benchmark().tasks[task].seeds
+        planned += [(chosen, seed) for seed in range(min(seeds or most, most))]
     return planned
 
 

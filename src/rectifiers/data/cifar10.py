@@ -51,11 +51,13 @@ def cifar10(
     download: bool = False,
     cache_dir: str = ".cache",
     train_per_class: Count | None = None,
+    halved: bool = False,
 ) -> Source:
     """CIFAR-10: 50,000 + 10,000 colour images, 32 x 32, ten classes, with the same hash in any of
     its forms.
 
-    train_per_class: the first so many training images of each class; None for all.
+    train_per_class: so many training images of each class, evenly spaced by file name; None for
+    all. halved: whether a pixel is the mean of 2 x 2, rounded half up, so that images are 16 x 16.
 
     root: a folder with the official python archive, packed or unpacked, or with
     `train/<class>/<official name>.png` and `test/...`; `data/` by default. Where `download` allows
@@ -80,11 +82,22 @@ def cifar10(
         )
         for part in _parts(rows)
     )
-    if train_per_class is None:
+    if train_per_class is None and not halved:
         return Source("cifar10", CLASSES, 3, train, val, digests=DIGESTS)
-    first = range(min(train_per_class, PER_CLASS["train"]))  # images are sorted by class
-    indices = np.add.outer(np.arange(len(CLASSES)) * PER_CLASS["train"], first).ravel()
-    return Source("cifar10", CLASSES, 3, take(train, indices), val)
+    most = PER_CLASS["train"]
+    number = min(train_per_class or most, most)
+    spaced = np.arange(number) * most // number  # images are sorted by class and file name
+    part = take(train, np.add.outer(np.arange(len(CLASSES)) * most, spaced).ravel())
+    if halved:
+        assert isinstance(part, ArraySplit)
+        part, val = _halved(part), _halved(val)
+    return Source("cifar10", CLASSES, 3, part, val)
+
+
+def _halved(split: ArraySplit) -> ArraySplit:
+    blocks = split.images.unflatten(-1, (16, 2)).unflatten(-3, (16, 2))
+    sums = blocks.sum((-1, -3), dtype=torch.int16)
+    return ArraySplit(((sums + 2) // 4).to(torch.uint8), split.labels)
 
 
 def _parts(rows: np.ndarray) -> list[np.ndarray]:
