@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from benchmark_made_up import SMALL, results, run, searched
@@ -13,6 +15,7 @@ from rectifiers.benchmark.ranking import (
     depth_reached,
     difference,
     leaderboard,
+    shortcuts,
 )
 from rectifiers.benchmark.run import search, select
 
@@ -76,8 +79,20 @@ def test_ranking_is_relative_to_relu_and_marks_ties() -> None:
     assert ranks.ratio("relu") == (1, 1, 1)
     assert ranks.ratio("half") == pytest.approx((0.5, 0.5, 0.5))  # paired by seed
     assert ranks.ties("half") == ["half", "near"]
-    again = Ranking.of(dict(reversed(entries.items())), ["easy"])
-    assert np.array_equal(ranks.samples, again.samples)
+
+
+@given(st.permutations(["identity", "relu", "elu", "half", "near"]))
+@settings(max_examples=10, deadline=None)
+def test_places_do_not_depend_on_order(order: list[str]) -> None:
+    errors = dict(identity=9.0, relu=5.0, elu=5.0, half=2.5, near=2.6)
+    entries = {name: results(name, [errors[name] + 0.1 * i for i in range(5)]) for name in order}
+    page = leaderboard(entries)
+    assert page == leaderboard(dict(sorted(entries.items())))
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert [row.split(" | ")[1] for row in rows if row[2].isdigit()] == [
+        *("half", "near", "elu", "relu")
+    ]
+    assert [row.split(" | ")[1] for row in rows if row.startswith("| - |")] == ["identity"]
 
 
 def test_admission_needs_the_whole_interval() -> None:
@@ -95,6 +110,19 @@ def test_task_that_is_not_admitted_does_not_count() -> None:
     same = [5.0, 6.0, 5.5, 5.2, 6.1]
     page = leaderboard({name: results(name, same) for name in ("identity", "relu")})
     assert "Nothing to compare with" in page
+
+
+def test_shortcuts_are_judged_where_pairs_differ() -> None:
+    relu = results("relu", [5.0, 5.1, 5.2, 5.1, 5.0])
+    better = results("elu", [4.0, 4.1, 4.2, 4.1, 4.0])
+    lucky = [row.model_copy(update={"test_error_pct": 30.0}) for row in better.runs[:6]]
+    better = better.model_copy(update={"runs": (*lucky, *better.runs[6:])})
+    same = results("same", [5.1, 5.0, 5.1, 5.2, 5.0])
+    entries = {"relu": relu, "elu": better, "same": same}
+    judged = {name: (pairs, wrong) for name, pairs, wrong in shortcuts(entries, ["easy"])}
+    assert judged["one seed at its own rate"] == (2, 0.0)  # relu and same are told apart by none
+    assert judged["ReLU's rate for all, five seeds"] == (2, 100.0)  # elu's search had 30 %
+    assert judged["one seed that chooses the rate, too"] == (2, 100.0)
 
 
 def test_depth_is_the_deepest_at_which_half_train() -> None:

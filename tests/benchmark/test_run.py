@@ -103,8 +103,8 @@ def test_benchmark_hash_covers_all_but_titles() -> None:
     [
         (["init=lsuv"], "relu+lsuv"),
         (["init=he", "activation=prelu", "activation.slope=0.1"], "prelu-slope=0.1"),
-        (["activation._target_=my.module.X"], "X"),
-        (["activation=my_file.my_function"], "my_function"),
+        (["activation._target_=my.module.relu"], "my.module.relu"),
+        (["activation=my_file.my_function"], "my_file.my_function"),
         (["activation=relu", "init=he_scaled", "init.beta=2"], "relu+he_scaled-beta=2"),
         (["activation=relu", "activation.settings={a:1/2}"], "relu-settings=_a_1_2_"),
     ],
@@ -186,6 +186,27 @@ def objectionable(tiny_entry: Entry, entry: EntryResults) -> dict[str, str]:
         '{"entry": "mish"}': "its entry is elu",
         '{"more": 1}': "is no usable entry",
     }
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_data_of_a_user_may_lack(
+    tiny_entry: Entry, outside: bool, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    def refusal(config: object) -> None:
+        raise InputError(f"no files under {tmp_path}")
+
+    monkeypatch.setattr(running, "refusal", refusal)
+    task = benchmark().tasks["tiny"].model_copy(update={"outside": outside})
+    spec = benchmark().model_copy(update={"tasks": {"tiny": task}})
+    monkeypatch.setattr(running, "benchmark", lambda: spec)
+    if not outside:
+        with pytest.raises(InputError, match="no files under"):
+            run_entry(tiny_entry, "quick")
+        return
+    lacking = run_entry(tiny_entry, "quick")
+    assert lacking.gap("tiny") == "its data are not there"  # a place of the user's is not kept
+    assert not lacking.runs
+    assert f"tiny is left out: no files under {tmp_path}" in capsys.readouterr().err
 
 
 def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) -> None:

@@ -6,7 +6,7 @@ an interrupted card goes on."""
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from rectifiers.benchmark.definition import SIZES, Entry, benchmark
 from rectifiers.benchmark.ranking import BASELINES, difference, score_text
 from rectifiers.benchmark.run import MAX_BYTES, EntryResults, refusal, search
 from rectifiers.results.documents import markdown, write_svg
+from rectifiers.results.statistics import Mean
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import code_fingerprint
@@ -47,6 +48,10 @@ THEORY_ROWS = {
     "correlation_depth": "depth scale of the correlation, layers",
     "flat_share": "share of N(0, 1) where f' lies within ±0.05",
 }
+
+LIMITS = """Small networks, small data and short training: a place here is none on ImageNet. Widths
+are equal, and numbers of parameters are not. Only the learning rate was tuned.
+"""
 
 INIT_COLUMNS = {
     "response_second": "log10 E[y²], measured",
@@ -77,17 +82,18 @@ class Card:
         return [task for task in self.results.tasks() if self.results.gap(task) is None]
 
     def markdown(self) -> str:
-        """Return the card as Markdown, the headline first; its figure lies beside it."""
+        """Return the card as Markdown, the answer first; its figure lies beside it."""
         name, spec = self.results.entry, benchmark()
         command = f"python scripts/benchmark.py {' '.join(self.results.overrides)}"
         machine = f"code {code_fingerprint()} on {processor_name()}, {os.cpu_count()} cores"
-        chapters = {"Headline": _headline(self), "How well": _tasks(self)}
+        chapters = {"How well": _tasks(self)}
         for part, text in (("theory", _theory), ("init", _init), ("cost", _cost)):
             reason = f"Not measured: {self.failed.get(part)}\n"
             chapters[PARTS[part]] = text(self.parts[part]) if part in self.parts else reason
         origin = f"Benchmark {spec.version} ({spec.hash}), `{command}`, {machine}."
+        chapters["Limits"] = f"{_limits(self)}\n{LIMITS}\n{origin}\n"
         body = "\n".join(f"## {title}\n\n{text}" for title, text in chapters.items())
-        return f"# {name}\n\n{origin}\n\n![{name}]({name}.svg)\n\n{body}"
+        return f"# {name}\n\n{_headline(self)}\n![{name}]({name}.svg)\n\n{body}"
 
     def write(self, folder: Path) -> list[Path]:
         """Write <entry>.md and .svg into `folder`; return their paths."""
@@ -153,29 +159,64 @@ def _measure(name: str, entry: Entry, config: RunConfig) -> dict[str, Any]:
 
 
 def _headline(card: Card) -> str:
-    """The place among the entries, the largest difference to ReLU, and what limits both."""
-    results, name, sentences = card.results, card.results.entry, []
+    """The place among the entries, the differences to ReLU, and the depth that trains."""
+    results, name, lines = card.results, card.results.entry, []
     entries = {**card.entries, name: results}
     complete = set(card.complete_tasks())
     for size in SIZES:
         tasks = [task for task in ranking.ranked_tasks(entries, size) if task in complete]
-        if not tasks:
-            continue
-        ranks = ranking.ranking(entries, tasks)
-        placed = [other for other in ranks.names if other not in benchmark().controls]
-        place = "a control"
-        if name in placed:
-            place = f"place {placed.index(name) + 1} of {len(placed)}"
-            ties = [tie for tie in ranks.ties(name) if tie in placed and tie != name]
-            if ties:
-                place += f", tied with {', '.join(str(placed.index(tie) + 1) for tie in ties)}"
-        error = f"{ranks.ratio(name)} times ReLU's error on {', '.join(tasks)}"
-        sentences.append(f"{name}, {size} tasks: {place}. {error}.")
+        sentences = [f"{name}: {_place(ranking.ranking(entries, tasks), name)}."] if tasks else []
+        if tasks and name != ranking.REFERENCE:
+            sentences.append(f"{_against_relu(results, entries[ranking.REFERENCE], tasks)}.")
         if (depth := ranking.depth_reached(results, size)) is not None:
             sentences.append(f"Trains to depth {depth}." if depth else "Trains at no depth asked.")
-    text = " ".join(sentences)
-    text = f"{text}\n\n" if text else "No results of ReLU to compare with: run it, too.\n\n"
-    text += "".join(f"{task}: {gap}.\n\n" for task in results.tasks() if (gap := results.gap(task)))
+        if sentences:
+            lines.append(f"{' '.join(sentences)}\n")
+    return "\n".join(lines) or "No results of ReLU to compare with: run it, too.\n"
+
+
+def _place(ranks: ranking.Ranking, name: str) -> str:
+    """Return "place 4 of 38, tied with 2 to 7"."""
+    placed = [other for other in ranks.names if other not in benchmark().controls]
+    if name not in placed:
+        return "a control, without a place"
+    own = placed.index(name) + 1
+    place = f"place {own} of {len(placed)}"
+    tied = sorted(placed.index(tie) + 1 for tie in ranks.ties(name) if tie in placed)
+    ties = [other for other in tied if other != own]
+    if not ties:
+        return place
+    is_span = len(ties) > 2 and {*ties, own} >= set(range(ties[0], ties[-1] + 1))
+    return f"{place}, tied with " + (f"{ties[0]} to {ties[-1]}" if is_span else _listed(ties))
+
+
+def _listed(words: Sequence[object]) -> str:
+    *first, last = map(str, words)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _against_relu(results: EntryResults, relu: EntryResults, tasks: Sequence[str]) -> str:
+    """Return "0.8 points lower error than ReLU on conv6 (0.3 to 1.3); not told apart on mlp"."""
+    parts: dict[str, list[str]] = {"lower": [], "higher": []}
+    unclear = []
+    for task in tasks:
+        mean = difference(results, relu, task)
+        if mean.low is None or mean.high is None or mean.low <= 0 <= mean.high:
+            unclear.append(task)
+        else:
+            low, high = sorted((abs(mean.low), abs(mean.high)))
+            text = f"{task} ({low:.1f} to {high:.1f})"
+            parts["lower" if mean.mean < 0 else "higher"].append(f"{abs(mean.mean):.1f} on {text}")
+    texts = [f"Points of {way} error than ReLU: {_listed(p)}" for way, p in parts.items() if p]
+    if unclear:
+        texts.append(f"Not told apart from ReLU on {_listed(unclear)}")
+    return ". ".join(texts)
+
+
+def _limits(card: Card) -> str:
+    """What is incomplete, and the judged runs that diverged."""
+    results = card.results
+    text = "".join(f"{task}: {gap}.\n\n" for task in results.tasks() if (gap := results.gap(task)))
     judged = [run for task in results.tasks() for run in results.judged(task)]
     lost = sum(run.diverged for run in judged)
     return text + (f"{lost} of {len(judged)} judged runs diverged.\n" if judged else "")
@@ -229,44 +270,44 @@ def _cost(part: dict[str, Any]) -> str:
 
 
 def figure(card: Card) -> Figure:
-    """Draw the function, a deep chain's start, and the differences of errors; a part that was not
+    """Draw the differences of errors, the function, and a deep chain's start; a part that was not
     measured stays empty."""
-    drawn = new_figure(9, 7, card.results.entry)
-    function, forward, backward, differences = drawn.subplots(2, 2).flat
+    drawn = new_figure(10, 7, card.results.entry)
+    axes = drawn.subplot_mosaic([["tasks", name] for name in ("function", "forward", "backward")])
+    _plot_differences(axes["tasks"], card)
+    axes["function"].set(title="the function, and its slope (thin)", ylim=(-2, 4))
     if curve := card.parts.get("theory", {}).get("curve"):
-        function.plot(curve["z"], curve["f"], color=MEASURED, label="f")
-        function.plot(curve["z"], curve["slope"], color=MAPS, lw=1, label="f'")
-        function.set(title="the function", xlabel="y", ylim=(-2, 4))
-        function.legend()
-    if layers := card.parts.get("init", {}).get("layers"):
-        _plot_depth(forward, layers, "response", "responses: log10 E[y²]")
-        _plot_depth(backward, layers, "gradient", "gradients: log10 E[Δy²], last layer 1")
-    _plot_differences(differences, card)
+        axes["function"].plot(curve["z"], curve["f"], color=MEASURED)
+        axes["function"].plot(curve["z"], curve["slope"], color=MAPS, lw=1)
+    layers = card.parts.get("init", {}).get("layers", [])
+    _plot_depth(axes["forward"], layers, "response", "responses, log10 E[y²], by layer")
+    _plot_depth(axes["backward"], layers, "gradient", "gradients, log10 E[Δy²], by layer")
     return drawn
 
 
 def _plot_depth(axes: Axes, layers: list[dict[str, Any]], moment: str, title: str) -> None:
-    depths, label = range(1, len(layers) + 1), "measured, 95 %"
+    """Draw measured means with their 95 % band, and what infinite width has, dashed."""
+    depths = range(1, len(layers) + 1)
     mean, low, high = (column(layers, f"{moment}_second.{key}") for key in ("mean", "low", "high"))
-    axes.plot(depths, mean, color=MEASURED, label=label)
+    axes.plot(depths, mean, color=MEASURED)
     axes.fill_between(depths, low, high, color=MEASURED, alpha=0.2)
-    expected = column(layers, f"theory.{moment}")
-    axes.plot(depths, expected, "--", color=THEORY, label="infinite width")
-    axes.set(title=title, xlabel="layer")
-    axes.legend(fontsize=8)
+    axes.plot(depths, column(layers, f"theory.{moment}"), "--", color=THEORY)
+    axes.set(title=f"{title} (dashed: infinite width)")
 
 
 def _plot_differences(axes: Axes, card: Card) -> None:
-    """Draw the differences of errors to the baselines, with intervals, a row each."""
-    rows = []
+    """Draw the differences of errors to the baselines, with intervals: a row each, by task."""
+    rows: list[tuple[str, Mean | None]] = []
     for task in card.complete_tasks():
         if benchmark().tasks[task].depth is None:
+            rows.append((f"{task}, against", None))
             for base, other in card.baselines(task).items():
-                rows.append((f"{task} - {TITLES[base]}", difference(card.results, other, task)))
-    for y, (_, mean) in enumerate(reversed(rows)):
-        if mean.low is not None and mean.high is not None:
+                rows.append((TITLES[base], difference(card.results, other, task)))
+    for y, (_, mean) in enumerate(rows):
+        if mean is not None and mean.low is not None and mean.high is not None:
             axes.plot([mean.low, mean.high], [y, y], color=MEASURED)
-        axes.plot(mean.mean, y, "o", ms=4, color=MEASURED)
+            axes.plot(mean.mean, y, "o", ms=4, color=MEASURED)
     axes.axvline(0, color="0.7", lw=1)
-    axes.set_yticks(range(len(rows)), [label for label, _ in reversed(rows)], fontsize=8)
-    axes.set(title="error minus the baseline's, points, 95 %")
+    axes.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
+    axes.invert_yaxis()
+    axes.set(title="points of error: better | worse, 95 %")

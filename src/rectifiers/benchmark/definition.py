@@ -131,15 +131,15 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """`mish`, `relu+orthogonal`, `X-slope=0.1`: the activation and, unless it is He's, the
-        initialiser. What no file name can hold becomes an underscore."""
+        """`mish`, `relu+orthogonal`, `my_file.f`, `elu-alpha=2`: the activation and, unless it is
+        He's, the initialiser. What no file name can hold becomes an underscore."""
         names = {"init": "he"}
         settings: dict[str, list[str]] = {"activation": [], "init": []}
         for override in self.overrides:
             key, _, value = override.removeprefix("+").partition("=")
             group, _, setting = key.partition(".")
             if setting == "_target_":
-                names[group] = value.rpartition(".")[2]
+                names[group] = value  # with its dots: no option has any
             elif setting:
                 settings[group].append(f"-{setting}={value}")
             else:

@@ -8,6 +8,7 @@ of all that there could be."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from math import ceil, exp
 from typing import NamedTuple
 
@@ -207,6 +208,53 @@ def ranking(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> Rankin
     return Ranking.of(complete, tasks)
 
 
+class Shortcut(NamedTuple):
+    """How often a shortcut names another winner than the whole protocol, of the pairs of entries
+    that differ on a task by their whole 95 % interval."""
+
+    name: str
+    pairs: int
+    wrong_pct: float
+
+
+def shortcuts(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> list[Shortcut]:
+    """Judge shortcuts by the runs that are there: a single judged seed, a rate that one seed of the
+    search chose, and ReLU's rate for all. A pair with equal errors counts half."""
+    wrong: dict[str, list[float]] = {}
+    for task in tasks:
+        complete = [entry for entry in entries.values() if entry.gap(task) is None]
+        rate = entries[REFERENCE].rate(task)
+        errors = {entry.entry: _shortcut_errors(entry, task, rate) for entry in complete}
+        for one, other in combinations(complete, 2):
+            mean = difference(one, other, task)
+            if mean.low is None or mean.high is None or mean.low <= 0 <= mean.high:
+                continue
+            pair = errors[one.entry], errors[other.entry]
+            for name in pair[0].keys() & pair[1].keys():
+                gaps = np.sign(mean.mean) * (pair[0][name] - pair[1][name])
+                wrong.setdefault(name, []).append(100 * float(np.mean((1 - np.sign(gaps)) / 2)))
+    return [Shortcut(name, len(rows), float(np.mean(rows))) for name, rows in sorted(wrong.items())]
+
+
+def _shortcut_errors(results: EntryResults, task: str, rate: float | None) -> dict[str, np.ndarray]:
+    """Return by shortcut the errors on test of which it would compare one."""
+    rates, _ = search(task, results.runs)
+    val = val_errors(task, rates, results.runs)
+    assert val is not None
+    seeds = benchmark().search_seeds
+    by_run = {(run.rate, run.seed): run.error_pct for run in results.runs if run.task == task}
+    best = np.where(np.isnan(val), np.inf, val).argmin(0)
+    chosen = [by_run[rates[i], seed] for i, seed in zip(best, seeds, strict=True)]
+    errors = {
+        "one seed at its own rate": np.array([run.error_pct for run in results.judged(task)]),
+        "one seed that chooses the rate, too": np.array(chosen),
+    }
+    if rate in rates:
+        at_rate = np.mean([by_run[rate, seed] for seed in seeds])
+        errors["ReLU's rate for all, five seeds"] = np.array([at_rate])
+    return errors
+
+
 def leaderboard(entries: Mapping[str, EntryResults]) -> str:
     """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked."""
     spec = benchmark()
@@ -245,6 +293,10 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     if controls := [name for name in ranks.names if name in spec.controls]:
         parts += ["Controls, which have no place:\n"]
         parts += [markdown(head, [row("-", name) for name in controls])]
+    if judged := shortcuts({name: entries[name] for name in placed}, tasks):
+        rows = [[name, str(pairs), f"{wrong:.0f}"] for name, pairs, wrong in judged]
+        head = ["a comparison with", "pairs that differ, by task", "names another winner, %"]
+        parts += ["### What shortcuts cost\n", markdown(head, rows)]
     gaps = []
     for name, results in entries.items():
         reasons = [f"{task}: {gap}" for task in spec.of_size(size) if (gap := results.gap(task))]

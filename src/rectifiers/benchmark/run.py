@@ -188,11 +188,17 @@ def run_entry(
     """
     spec = benchmark()
     configs = {name: entry.config(task) for name, task in spec.tasks.items()}
-    refused = {}
+    refused, missing_data = {}, []
     with without_progress():
-        for name in spec.of_size(size):
-            if reason := refusal(configs[name], may_lack_data=size == "quick"):
-                refused[name] = reason
+        for name, task in spec.of_size(size).items():
+            try:
+                if reason := refusal(configs[name]):
+                    refused[name] = reason
+            except InputError as error:
+                if size != "quick" or not task.outside:
+                    raise
+                refused[name] = "its data are not there"
+                missing_data.append(f"{name} is left out: {error}")
     tasks = {name: task for name, task in spec.of_size(size).items() if name not in refused}
     results = {name: stored_results(name, config) for name, config in configs.items()}
     places: dict[Overrides, tuple[str, float, int]] = {}
@@ -216,7 +222,8 @@ def run_entry(
     jobs = [overrides for name in tasks for overrides in next_runs(name)]
     complete = sum(len(runs) for name, runs in results.items() if name in tasks)
     text = f"{entry.name}: {complete} runs are complete, {len(jobs)} to do, and what they ask for"
-    stderr.print(text, highlight=False, soft_wrap=True, markup=False)
+    for line in [*missing_data, text]:
+        stderr.print(line, highlight=False, soft_wrap=True, markup=False)
     if failures := run_all(jobs, processes, follow_up):
         raise InputError(
             f"runs of {entry.name} that failed: {len(failures)}, named above; the same command "
@@ -238,12 +245,12 @@ def run_entry(
     )
 
 
-def refusal(config: RunConfig, *, may_lack_data: bool = False) -> str | None:
+def refusal(config: RunConfig) -> str | None:
     """Return why an entry cannot be run on a task, or None.
 
     Raises:
-        InputError: where the data are not there, unless they may lack, or a function of the entry
-            cannot be imported or called.
+        InputError: where the data are not there, or a function of the entry cannot be imported or
+            called.
     """
     from rectifiers.analysis.setup import AnalysisSetup
     from rectifiers.training.build import initial_network
@@ -251,12 +258,7 @@ def refusal(config: RunConfig, *, may_lack_data: bool = False) -> str | None:
 
     for group in ENTRY_GROUPS:
         import_function(group, config.targets()[group])
-    try:
-        setup = AnalysisSetup(config)
-    except InputError as error:
-        if may_lack_data:
-            return str(error)
-        raise
+    setup = AnalysisSetup(config)
     try:
         check_functions(config)
         initial_network(config, setup.data, setup.preprocess)
