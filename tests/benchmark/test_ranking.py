@@ -128,6 +128,7 @@ def test_shortcuts_are_judged_where_pairs_differ() -> None:
 def test_depth_is_the_deepest_at_which_half_train() -> None:
     assert depth_reached(results("good", [1.0] * 5, [1.0, 1.0, 1.0, 3.0, 3.0]), "quick") == 50
     assert depth_reached(results("bad", [1.0] * 5, [1.0, 1.0, 3.0, 3.0, 3.0]), "quick") == 0
+    assert depth_reached(results("good", [1.0] * 5), "full") is None
     assert depth_reached(results("short", [1.0] * 5, [1.0]), "quick") is None
 
 

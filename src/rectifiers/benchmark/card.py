@@ -275,13 +275,14 @@ def figure(card: Card) -> Figure:
     drawn = new_figure(10, 7, card.results.entry)
     axes = drawn.subplot_mosaic([["tasks", name] for name in ("function", "forward", "backward")])
     _plot_differences(axes["tasks"], card)
-    axes["function"].set(title="the function, and its slope (thin)", ylim=(-2, 4))
+    axes["function"].set_title("the function, and its slope (thin)", fontsize=10)
+    axes["function"].set_ylim(-2, 4)
     if curve := card.parts.get("theory", {}).get("curve"):
         axes["function"].plot(curve["z"], curve["f"], color=MEASURED)
         axes["function"].plot(curve["z"], curve["slope"], color=MAPS, lw=1)
     layers = card.parts.get("init", {}).get("layers", [])
-    _plot_depth(axes["forward"], layers, "response", "responses, log10 E[y²], by layer")
-    _plot_depth(axes["backward"], layers, "gradient", "gradients, log10 E[Δy²], by layer")
+    _plot_depth(axes["forward"], layers, "response", "responses, log10 E[y²] by layer")
+    _plot_depth(axes["backward"], layers, "gradient", "gradients, log10 E[Δy²] by layer")
     return drawn
 
 
@@ -292,7 +293,7 @@ def _plot_depth(axes: Axes, layers: list[dict[str, Any]], moment: str, title: st
     axes.plot(depths, mean, color=MEASURED)
     axes.fill_between(depths, low, high, color=MEASURED, alpha=0.2)
     axes.plot(depths, column(layers, f"theory.{moment}"), "--", color=THEORY)
-    axes.set(title=f"{title} (dashed: infinite width)")
+    axes.set_title(f"{title} (dashed: infinite width)", fontsize=10)
 
 
 def _plot_differences(axes: Axes, card: Card) -> None:
@@ -300,7 +301,7 @@ def _plot_differences(axes: Axes, card: Card) -> None:
     rows: list[tuple[str, Mean | None]] = []
     for task in card.complete_tasks():
         if benchmark().tasks[task].depth is None:
-            rows.append((f"{task}, against", None))
+            rows.append((f"{task}: minus", None))
             for base, other in card.baselines(task).items():
                 rows.append((TITLES[base], difference(card.results, other, task)))
     for y, (_, mean) in enumerate(rows):
@@ -310,4 +311,5 @@ def _plot_differences(axes: Axes, card: Card) -> None:
     axes.axvline(0, color="0.7", lw=1)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
     axes.invert_yaxis()
-    axes.set(title="points of error: better | worse, 95 %")
+    axes.margins(y=0.03)
+    axes.set_title("points of error, 95 %: better | worse", fontsize=10)

@@ -157,9 +157,9 @@ def admission_table(checked: Sequence[Admission]) -> str:
 
 def depth_reached(results: EntryResults, size: Size) -> int | None:
     """Return the depth to which at least half of the seeds train, of the tasks that ask for it,
-    the shallowest first; 0 where the first does not; None where one is incomplete."""
+    the shallowest first; 0 where the first does not; None where one is incomplete, or none asks."""
     tasks = benchmark().of_size(size, is_error=False)
-    reached = 0
+    reached = 0 if tasks else None
     for name, task in sorted(tasks.items(), key=lambda item: item[1].depth or 0):
         if results.gap(name) is not None:
             return None
