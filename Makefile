@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
+TWINE_VERSION := 7.0.0
 UV := PATH="$$PATH:$(abspath $(BIN))" uv
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python --build-constraints requirements.lock
 READY := $(VENV)/.train
@@ -15,7 +16,7 @@ LIBRARY := src/rectifiers/prelu/library.so
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve check table claims card bench bench-gpu lock clean
+.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve check table claims card bench bench-gpu dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,18 +106,22 @@ docs-serve: $(VENV)/.docs ## the same on a local port, built again whenever a pa
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
 
 bench: $(VENV)/.report $(LIBRARY) ## timings of PReLU, training steps, processes and reading images, to results/bench and docs/results/performance.md
-	@for question in pipeline prelu step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
+	@for question in pipeline prelu networks step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 
 bench-gpu: $(VENV)/.report $(LIBRARY) ## the same on a GPU: PReLU, training steps, the limit, NCCL; to results/bench/<the GPU's name>.json
 	@$(NEEDS_GPU)
-	@for question in prelu step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
+	@for question in prelu networks step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 	@echo "Please send in the file named above, from results/bench/, by a pull request."
+
+dist: $(VENV)/.dev ## the sdist and the wheel, into dist/, checked as a package index checks them
+	@rm -rf dist && $(BIN)/python -m hatchling build
+	@$(UV) tool run --quiet --from twine==$(TWINE_VERSION) twine check --strict dist/*
 
 lock: | $(VENV)/.made ## resolve requirements.lock again from pyproject.toml; with UPGRADE=--upgrade in newer versions
 	@$(UV) pip compile pyproject.toml --extra dev --extra docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make lock" --quiet $(UPGRADE) --output-file requirements.lock
 
 clean: ## remove caches and the venv; runs and data stay
-	@rm -rf $(VENV) $(LIBRARY) site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(LIBRARY) dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,8 @@
 """Compile the C sources when the package is installed, and put `conf` into a wheel."""
 
+import re
 import runpy
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ class CompileHook(BuildHookInterface):
         if built := [path for path in paths if path.exists()]:
             build_data["artifacts"] += [str(path.relative_to(self.root)) for path in built]
             build_data["pure_python"] = False
-            build_data["infer_tag"] = True
+            # called through ctypes, so that one wheel serves every Python of its platform
+            platform = re.sub(r"\W", "_", sysconfig.get_platform())
+            build_data["tag"] = f"py3-none-{platform}"
         if version != "editable":
             build_data["force_include"][str(Path(self.root, "conf"))] = "rectifiers/conf"

@@ -1,19 +1,19 @@
-"""How three initialisations carry the signal through six networks of torchvision:
-results/INITIALIZATION.md.
+"""How initialisations carry the signal through networks: results/INITIALIZATION.md.
 
-    python scripts/initialization.py                   all of them, some twenty minutes on one core
-    python scripts/initialization.py resnet18 vgg16_bn again, beside what is there
+    python scripts/initialization.py                   all of it, some forty minutes on one core
+    python scripts/initialization.py chains            50 layers with every built-in activation
+    python scripts/initialization.py resnet18 vgg16_bn networks again, beside what is there
     python scripts/initialization.py --check           exit with 1 where the page is stale
 
-Every ReLU, GELU and Hardswish of a network is replaced by PReLU or by GELU. The mean square of what
-enters its last block, of what leaves it, and of the scores is measured on standard normal images,
-in training mode without dropout, over 8 seeds.
+Every ReLU, GELU, SiLU and Hardswish of a network is replaced by PReLU or by GELU. The mean square
+of what enters its last block, of what leaves it, and of the scores is measured on standard normal
+images, in training mode without dropout, over 8 seeds.
 """
 
 import json
 import sys
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -22,8 +22,9 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from rectifiers import PReLU, initialize
-from rectifiers.initialization import table
+from rectifiers import PReLU, activations, initialize
+from rectifiers.activation_modules import outputs, pieces
+from rectifiers.report import table
 from rectifiers.results.documents import write_or_check
 from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.errors import InputError
@@ -39,17 +40,143 @@ BLOCKS = {  # each network with its last block and the side of its images, px
     "convnext_tiny": ("features.7.2", 64),
     "densenet121": ("features.denseblock4", 64),
     "vit_b_16": ("encoder.layers.encoder_layer_11", 224),
+    "googlenet": ("inception5b", 64),
+    "shufflenet_v2_x1_0": ("stage4.3", 64),
+    "regnet_y_400mf": ("trunk_output.block4.block4-5", 64),
+    "swin_t": ("features.7.1", 64),
+    "timm/gmlp_s16_224": ("blocks.29", 224),
+    "u_net": ("decoder.2", 64),
+    "shared_transformer": ("block", 64),
 }
+CHAINS = "chains"
+DEPTH, WIDTH, EXAMPLES = 50, 256, 64
+NAMES = (
+    *("relu", "leaky_relu", "prelu", "rrelu", "noisy_relu", "relu6", "squared_relu", "crelu"),
+    *("maxout", "glu", "elu", "selu", "gelu", "silu", "mish", "hardswish", "snake", "softplus"),
+    *("sigmoid", "tanh", "identity", "dks", "tat_leaky_relu", "relu cubed"),
+)
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"PReLU": lambda: PReLU(1), "GELU": nn.GELU}
+FUNCTIONAL = ("googlenet",)  # calls F.relu, which nothing replaces
+REPLACED = (nn.ReLU, nn.GELU, nn.SiLU, nn.Hardswish)
 METHODS = ("torch's default", "Kaiming, gain √2", "rectifiers")
+
+
+class UNet(nn.Module):
+    """Convolutions, transposed convolutions and concatenations, without normalisation."""
+
+    def __init__(self, channels: int = 16) -> None:
+        super().__init__()
+        sizes = [3, channels, 2 * channels, 4 * channels]
+        self.encoder = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.ReLU()) for a, b in pairwise(sizes)
+        )
+        self.up = nn.ModuleList(nn.ConvTranspose2d(c, c, 2, stride=2) for c in sizes[:0:-1])
+        self.decoder = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(2 * c, max(c // 2, channels), 3, padding=1), nn.ReLU())
+            for c in sizes[:0:-1]
+        )
+        self.head = nn.Conv2d(channels, 10, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        skips = []
+        for block in self.encoder:
+            skips.append(block(x))
+            x = nn.functional.max_pool2d(skips[-1], 2)
+        for up, block in zip(self.up, self.decoder, strict=True):
+            x = block(torch.cat([up(x), skips.pop()], 1))
+        return self.head(x)
+
+
+class SharedTransformer(nn.Module):
+    """One block of nn.MultiheadAttention and a perceptron, used six times, on patches of 8 px."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.patches, self.head = nn.Conv2d(3, width, 8, stride=8), nn.Linear(width, 10)
+        self.block = nn.TransformerEncoderLayer(
+            width, 4, 256, dropout=0, activation=nn.ReLU(), batch_first=True
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        for _ in range(6):
+            x = self.block(x)
+        return self.head(x.mean(1))
+
+
+def bare(name: str) -> nn.Module:
+    """Return a network of this file, of timm or of torchvision, with its own initialisation."""
+    if name == "u_net":
+        return UNet()
+    if name == "shared_transformer":
+        return SharedTransformer()
+    if name.startswith("timm/"):
+        import timm
+
+        return timm.create_model(name.removeprefix("timm/"))
+    settings = {"aux_logits": False, "init_weights": True} if name == "googlenet" else {}
+    return torchvision.models.get_model(name, weights=None, **settings)
+
+
+class Cubed(nn.Module):
+    """max(0, y)^3, which no start makes stable."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu() ** 3
+
+
+def chain(name: str) -> nn.Module:
+    """Return 50 linear layers with a built-in activation between them."""
+    settings = {"depth": DEPTH - 1} if name in ("dks", "tat_leaky_relu") else {}
+    layers: list[nn.Module] = []
+    size = WIDTH
+    for _ in range(DEPTH - 1):
+        activation = (
+            Cubed() if name == "relu cubed" else getattr(activations, name)(WIDTH, **settings)
+        )
+        layers += [nn.Linear(size, WIDTH * pieces(activation)), activation]
+        size = WIDTH * outputs(activation)
+    return nn.Sequential(*layers, nn.Linear(size, WIDTH)).eval()
+
+
+@torch.no_grad()
+def measure_chain(name: str, mode: str, seed: int) -> dict[str, Any]:
+    """Return E[y^2] behind 50 layers on the example, on fresh inputs and on larger ones, the part
+    of it that varies from input to input, and whether the report warns of the depth."""
+    x, fresh = (
+        torch.randn(EXAMPLES, WIDTH, generator=torch.Generator().manual_seed(s))
+        for s in (seed, seed + SEEDS)
+    )
+    model = chain(name)
+    report = initialize(model, x, mode=mode, seed=seed)  # type: ignore[arg-type]
+    responses = [model(inputs).double() for inputs in (x, fresh, 1.1 * x)]
+    second = [float(y.square().mean()) for y in responses]
+    varies = float(responses[0].var(0, correction=0).mean()) / second[0]
+    return {
+        "second": second,
+        "varies": varies,
+        "unstable": any("stable" in w for w in report.warnings),
+    }
+
+
+def chain_rows(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the rows of the table of chains, each number the range over the seeds."""
+    rows = []
+    for row in results:
+        columns = zip(*(seed["second"] for seed in row["seeds"]), strict=True)
+        ranges = [f"{min(column):.3g} to {max(column):.3g}" for column in columns]
+        varies = [seed["varies"] for seed in row["seeds"]]
+        warned = "not stable" if row["seeds"][0]["unstable"] else ""
+        rows.append((row["activation"], row["mode"], *ranges, f"{mean(varies):.2g}", warned))
+    return rows
 
 
 def build(name: str, activation: str, seed: int) -> nn.Module:
     """Return a network with another activation in every place and torchvision's own weights."""
     torch.manual_seed(seed)
-    model: nn.Module = torchvision.models.get_model(name, weights=None)
+    model = bare(name)
     for place, module in list(model.named_modules()):
-        if isinstance(module, nn.ReLU | nn.GELU | nn.Hardswish):
+        if activation in ACTIVATIONS and isinstance(module, REPLACED):
             parent, _, last = place.rpartition(".")
             setattr(model.get_submodule(parent), last, ACTIVATIONS[activation]())
         elif "Dropout" in type(module).__name__ or "StochasticDepth" in type(module).__name__:
@@ -64,7 +191,7 @@ def measure(name: str, activation: str, method: str, seed: int) -> list[float]:
     model = build(name, activation, seed)
     images = torch.randn(IMAGES, 3, px, px, generator=torch.Generator().manual_seed(seed))
     if method == "rectifiers":
-        initialize(model, example_input=images, seed=seed)
+        initialize(model, images, seed=seed)
     elif method != METHODS[0]:  # He's gain for ReLU everywhere
         for key, weight in model.named_parameters():
             if weight.dim() > 1 and not any(
@@ -76,7 +203,8 @@ def measure(name: str, activation: str, method: str, seed: int) -> list[float]:
         lambda _, inputs, output: signals.extend([inputs[0], output])
     )
     signals.append(model(images))
-    return [float(x.double().square().mean()) for x in signals]
+    # of the last use, where a block is used several times
+    return [float(x.double().square().mean()) for x in signals[-3:]]
 
 
 def page(results: dict[str, list[dict[str, Any]]]) -> str:
@@ -87,24 +215,38 @@ def page(results: dict[str, list[dict[str, Any]]]) -> str:
             columns = zip(*row["values"], strict=True)
             cells = [f"{mean(column):.3g} ± {stdev(column):.1g}" for column in columns]
             lines.append((name, row["activation"], row["init"], *cells))
+    modes = chain_rows(results.get(CHAINS, []))
+    fate = ("activation", "mode", "example", "fresh", "10 % larger", "varies", "warning")
     head = ("network", "activation", "initialisation", "into the last block", "out of it", "scores")
     return (
-        "# What initialisation does to the signal of six networks\n\n"
+        "# What initialisation does to the signal\n\n"
+        "Made by `python scripts/initialization.py`.\n\n"
+        f"## {DEPTH} layers\n\n"
+        f"E[y²] of the last of {DEPTH} linear layers of {WIDTH} units without normalisation, from "
+        f"the smallest to the largest of {SEEDS} seeds:\non the {EXAMPLES} standard normal inputs "
+        "of the example, on as many fresh ones, and on the first ones times 1.1. varies: the part "
+        "of\nE[y²] that differs between the inputs. warning: what the report says. The mode "
+        f"forward is the closed form.\n\n{table(fate, modes)}\n\n"
+        "## Networks\n\n"
         f"Mean squares, mean ± standard deviation over {SEEDS} seeds, of {IMAGES} standard "
-        "normal images, in training\nmode without dropout: normalisation uses the batch. Made by "
-        f"`python scripts/initialization.py`.\n\n{table(head, lines)}\n"
+        "normal images, in training\nmode without dropout: normalisation uses the batch.\n\n"
+        f"{table(head, lines)}\n"
     )
 
 
 def main(arguments: list[str]) -> None:
     check = arguments == ["--check"]
-    names = [] if check else arguments or list(BLOCKS)
-    if unknown := [name for name in names if name not in BLOCKS]:
-        raise InputError(f"{unknown[0]} is not known; choose from: {', '.join(BLOCKS)}")
+    names = [] if check else arguments or [CHAINS, *BLOCKS]
+    if unknown := [name for name in names if name not in (CHAINS, *BLOCKS)]:
+        raise InputError(f"{unknown[0]} is not known; choose from: {CHAINS}, {', '.join(BLOCKS)}")
     results = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
     for name in names:
-        results[name] = []
-        for activation, method in product(ACTIVATIONS, METHODS):
+        results[name], kinds = [], ["ReLU"] if name in FUNCTIONAL else [*ACTIVATIONS]
+        for chosen, mode in product(NAMES, ("forward", "empirical")) if name == CHAINS else ():
+            print(f"{DEPTH} layers, {chosen}, {mode}", file=sys.stderr)
+            seeds = [measure_chain(chosen, mode, seed) for seed in range(SEEDS)]
+            results[name].append({"activation": chosen, "mode": mode, "seeds": seeds})
+        for activation, method in product(kinds, METHODS) if name != CHAINS else ():
             print(f"{name}, {activation}, {method}", file=sys.stderr)
             values = [measure(name, activation, method, seed) for seed in range(SEEDS)]
             results[name].append({"activation": activation, "init": method, "values": values})

@@ -42,6 +42,21 @@ SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
         },
         "Batch {batch}. Bytes are those kept for the backward pass beside the output.",
     ),
+    "networks": (
+        "PReLU in whole networks",
+        {
+            "a training step": {
+                "torch's PReLU, ms": "step/*/ms/torch's PReLU",
+                "after swap_prelu, times torch's": "step/*/over_before/after swap_prelu",
+                "ReLU, times torch's PReLU": "step/*/over_before/ReLU",
+                "bytes that torch's keeps": "step/*/kept_bytes/torch's PReLU",
+                "after swap_prelu": "step/*/kept_bytes/after swap_prelu",
+                "with ReLU": "step/*/kept_bytes/ReLU",
+            }
+        },
+        "Batch {batch}, float32. Bytes are those kept for the backward pass beside output and "
+        "weights.",
+    ),
     "step": (
         "A training step",
         {

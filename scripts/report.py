@@ -58,6 +58,7 @@ CHECKS = (
     "report.py readme --check",
     "benchmark.py check",
     "initialization.py --check",
+    "libraries.py --check",
     "performance.py --check",
 )
 Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same in words

@@ -77,7 +77,7 @@ def test_branch_layers_have_the_published_factor(blocks: int, layers: int) -> No
     """L^(-1 / (2m - 2)) on sqrt(2 / fan_in), which is He's std for what ReLU leaves of a stem's
     responses."""
     model = Residual(blocks, layers)
-    report = initialize(model, "fixup", example_input=batch(64, 3, 6, 6))
+    report = initialize(model, init="fixup", example_input=batch(64, 3, 6, 6))
     stds = {
         row.layer.removesuffix(".weight"): row.std * math.sqrt(row.fan_in) for row in report.layers
     }

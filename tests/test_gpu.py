@@ -16,11 +16,12 @@ from conftest import TINY, compose_config
 from processes import finish, record, together, weights
 from rectifiers.models.network import ActivationFactory, Network
 from rectifiers.models.rows import expand
+from rectifiers.parameters import parameter_groups
 from rectifiers.prelu import PReLU, batched_slope_check, operator
 from rectifiers.prelu.operator import _PReLU, has_kernel
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.training.optim import build_optimizer, parameter_groups
+from rectifiers.training.optim import build_optimizer
 from rectifiers.training.train import train
 
 Tiny = Callable[..., RunConfig]

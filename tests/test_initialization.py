@@ -198,13 +198,36 @@ def test_model_keeps_buffers_modes_and_random_numbers() -> None:
 def test_equal_seeds_give_equal_weights() -> None:
     def weights(seed: int) -> Tensor:
         model = Model(lambda m, x: m.two(m.one(x).relu()))
-        initialize(model, "orthogonal", example_input=batch(8, 64), seed=seed)
+        initialize(model, init="orthogonal", example_input=batch(8, 64), seed=seed)
         return model.two.weight.detach()
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
     rows = weights(1) @ weights(1).T
     assert torch.allclose(rows, rows[0, 0] * torch.eye(256), atol=1e-5)
+
+
+class ChannelScale(nn.Module):
+    """A scale per channel of maps."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((channels,), 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale[:, None, None]
+
+
+def test_a_scale_per_channel_of_maps_is_measured() -> None:
+    convs = [nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)]
+    report = initialize(nn.Sequential(convs[0], ChannelScale(16), convs[1]), (8, 3, 16, 16))
+    assert report.layers[1].second_in == pytest.approx(report.layers[0].measured / 4)
+
+
+def test_attention_feeds_no_output() -> None:
+    x = batch(4, 6, 32)
+    report = initialize(nn.MultiheadAttention(32, 4, batch_first=True), (x, x, x))
+    assert [row.feeds for row in report.layers] == ["attention"] * 3 + ["the output"]
 
 
 def test_unusable_arguments_are_one_sentence() -> None:
@@ -223,8 +246,6 @@ def test_unusable_arguments_are_one_sentence() -> None:
     for sizes, message in (({"depth": 2.5}, "depth=2.5"), ({"depth": 2, "units": 0}, "units=0")):
         with pytest.raises(InputError, match=f"{message} is not usable; give a whole number"):
             stability(nn.ReLU(), **sizes)
-    with pytest.raises(InputError, match="is no module; give one such as"):
-        gains.gain(F.relu)  # type: ignore[arg-type]
 
 
 class Language(nn.Module):

@@ -139,7 +139,7 @@ class Mixed(nn.Module):
 
 def test_initialize_scales_any_network_by_the_example() -> None:
     model, x = Mixed(), batch(16, 3, 8, 8)
-    report = initialize(model, "lsuv", example_input=x)
+    report = initialize(model, init="lsuv", example_input=x)
     assert report.rule == "lsuv"
     assert not report.left
     found = variances(model, x)
@@ -159,7 +159,7 @@ def test_initialize_scales_any_network_by_the_example() -> None:
             assert is_orthonormal_up_to_scale(weight)
         assert float(model.attend(inputs, inputs, inputs)[0].var()) == pytest.approx(1, abs=0.1)
     again = Mixed()
-    initialize(again, "lsuv", example_input=x)
+    initialize(again, init="lsuv", example_input=x)
     assert same_bits(dict(model.named_parameters()), dict(again.named_parameters()))
 
 
@@ -196,8 +196,10 @@ def test_unscalable_network_stays_as_it_was() -> None:
         nn.Linear(4, 8), nn.Threshold(1e6, 0.0), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)
     )
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(InputError, match=r"those of 2.weight have a variance of 0 on the first"):
-        initialize(model, "lsuv", example_input=batch(16, 4))
+    with pytest.raises(
+        InputError, match=r"those of 2.weight have a variance of 0 on the first batch"
+    ):
+        initialize(model, init="lsuv", example_input=batch(16, 4))
     assert same_bits(before, model.state_dict())
 
 

@@ -40,6 +40,22 @@ def test_the_findings_are_those_of_the_records() -> None:
         assert any(text in records for text in texts), effect
 
 
+def test_what_swap_prelu_saves_is_measured() -> None:
+    path = ROOT / "results" / "bench" / "amd-epyc-avx512.json"
+    steps = json.loads(path.read_text())["questions"]["networks"]["step"]
+    lines = README[README.index("| | iresnet18") :].splitlines()
+    names, times, memory = (lines[i].strip("|").split("|")[1:] for i in (0, 2, 3))
+    for name, *shown in zip(names, times, memory, strict=True):
+        step = next(step for key, step in steps.items() if key.startswith(name.strip()))
+        kept = step["kept_bytes"]
+        ratios = (
+            step["over_before"]["after swap_prelu"]["median"],
+            kept["after swap_prelu"] / kept["torch's PReLU"],
+        )
+        assert [float(number) for number in shown] == [round(ratio, 2) for ratio in ratios], name
+        assert kept["after swap_prelu"] == kept["ReLU"]
+
+
 @pytest.mark.slow
 def test_make_train_learns_the_digits(tmp_path: Path) -> None:
     """The README's own run. Other processors round differently, so the claim is its size: well

@@ -67,6 +67,8 @@ def test_the_wheel_holds_code_and_configuration(installed: Path) -> None:
     assert "rectifiers-train = rectifiers.cli:main" in entry_points.read_text()
     if shutil.which("cc"):
         assert (package / "prelu" / "library.so").is_file()
+    (facts,) = installed.glob("*.dist-info/WHEEL")
+    assert "Tag: py3-none-" in facts.read_text()  # for every Python of its platform
 
 
 @pytest.mark.process
@@ -124,6 +126,7 @@ def test_the_library_needs_torch_and_numpy_alone(installed: Path, tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     assert "| 0.weight | 16x3x3x3 | the input |" in done.stdout
+    assert (installed / "rectifiers" / "py.typed").exists()
     assert done.stdout.splitlines()[-1].startswith(
         "error: hydra is not installed, which training needs; install "
     )

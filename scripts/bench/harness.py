@@ -9,7 +9,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,19 @@ import torch.nn.functional as F
 from performance import RESULTS, section
 from rich.markdown import Markdown
 from rich.progress import track
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rectifiers.cli.composition import composed
 from rectifiers.models.network import ActivationFactory, Network
 from rectifiers.models.rows import Row, expand
+from rectifiers.parameters import parameter_groups
 from rectifiers.prelu import PReLU
 from rectifiers.runs.provenance import provenance
 from rectifiers.runtime.console import stderr, wide_stdout
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.machine import keep_freed_memory
-from rectifiers.training.optim import build_optimizer, parameter_groups
+from rectifiers.training.optim import build_optimizer
 
 # of the benches that use a GPU where there is one
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -111,6 +112,22 @@ def square_product(dtype: torch.dtype) -> Way:
     """Return a product of two random matrices [SIDE, SIDE]."""
     a, b = (torch.randn(SIDE, SIDE, device=DEVICE, dtype=dtype) for _ in range(2))
     return waiting(lambda: torch.mm(a, b))
+
+
+def kept_bytes(run: Callable[[], Tensor], other: Iterable[Tensor] = ()) -> int:
+    """Return the bytes that a forward pass keeps for the backward pass beside its output, which the
+    next layer keeps, and beside tensors that are there anyway."""
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        y = run()
+    for tensor in (y, *other):
+        kept.pop(tensor.untyped_storage().data_ptr(), None)
+    return sum(kept.values())
 
 
 def paper_rows(model: str) -> list[Row]:

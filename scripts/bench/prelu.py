@@ -17,6 +17,7 @@ from harness import (
     DTYPES,
     Way,
     interleave,
+    kept_bytes,
     measure,
     medians,
     ratios,
@@ -76,21 +77,6 @@ def forward_and_backward(module: nn.Module, x: Tensor, dy: Tensor) -> None:
     torch.autograd.grad(apply(module, x), [x, *module.parameters()], dy)
 
 
-def kept_bytes(module: nn.Module, x: Tensor) -> int:
-    """Return the bytes that the operation keeps for the backward pass beside its output, which the
-    next layer keeps."""
-    kept: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        y = apply(module, x)
-    kept.pop(y.untyped_storage().data_ptr(), None)
-    return sum(kept.values())
-
-
 def operations(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
     """Time forward and backward passes of the activation alone, over ReLU's."""
     times = {}
@@ -110,7 +96,10 @@ def operations(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
             times[f"{name}, {kind}"] = {
                 "us": medians(seconds, 1e6),
                 "over_relu": {label: ratios(seconds, label, "ReLU") for label in ways},
-                "kept_bytes": {label: kept_bytes(module, x) for label, module in modules.items()},
+                "kept_bytes": {
+                    label: kept_bytes(partial(apply, module, x))
+                    for label, module in modules.items()
+                },
             }
     return times
 

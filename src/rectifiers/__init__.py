@@ -12,10 +12,12 @@ PUBLIC = {
     "activations": "activations",
     "initializers": "initializers",
     "PReLU": "prelu:PReLU",
-    "Moments": "gains:Moments",
+    "swap_prelu": "prelu:swap_prelu",
+    "parameter_groups": "parameters:parameter_groups",
+    "Moments": "quadrature:Moments",
     "moments": "gains:moments",
     "gain": "gains:gain",
-    "he_normal_": "initialization:he_normal_",
+    "he_normal_": "gains:he_normal_",
     "initialize": "initialization:initialize",
     "propagation": "initialization:propagation",
     "stability": "theory.stability:stability",
@@ -33,4 +35,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *PUBLIC])
+    return __all__

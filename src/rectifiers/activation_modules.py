@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.gains import Moments, normal_mean, normal_rule, root_between
+from rectifiers.quadrature import Moments, normal_mean, normal_rule, root_between
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Range
 

@@ -2,13 +2,19 @@
 
 Every layer gets a module of its own, so slopes are never shared by accident. A new activation is a
 function here (or in any importable module) and a file in `conf/activation/` that names it. Its
-moments come from quadrature, unless the module has a method `moments()` that returns them."""
+moments come from quadrature, unless the module has a method `moments()` that returns them.
+
+Examples:
+    >>> leaky_relu(16, slope=0.1)
+    LeakyReLU(negative_slope=0.1)
+"""
 
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -17,6 +23,7 @@ from torch import Tensor, nn
 from rectifiers.activation_modules import (
     GLU,
     CReLU,
+    Function,
     Maxout,
     NoisyReLU,
     RReLU,
@@ -27,10 +34,12 @@ from rectifiers.activation_modules import (
 )
 from rectifiers.activation_modules import dks as dks
 from rectifiers.activation_modules import tat_leaky_relu as tat_leaky_relu
-from rectifiers.gains import EXAMPLES, describe, is_elementwise, no_moments
 from rectifiers.prelu import PReLU
+from rectifiers.quadrature import EXAMPLES, describe, is_elementwise, no_moments
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
+
+SYNONYMS = {"linear": "identity", "swish": "silu"}
 
 Choice = str | dict[str, dict[str, Any]]  # prelu, or with its settings: {leaky_relu: {slope: 0.25}}
 
@@ -209,12 +218,7 @@ def by_layer(
         key, choice = f"activation.layers.{patterns[0]}", choices[patterns[0]]
     by_name = {choice: {}} if isinstance(choice, str) else choice
     name, settings = next(iter(by_name.items()), ("", {}))
-    factories = {
-        name: function
-        for name, function in globals().items()
-        if inspect.isfunction(function) and function is not by_layer
-        if next(iter(inspect.signature(function).parameters), None) == "channels"
-    }
+    factories = _factories()
     if name not in factories or len(by_name) != 1:
         raise InputError(
             f"{key}={choice} is not usable; give one of: {', '.join(sorted(factories))}; or one "
@@ -226,6 +230,53 @@ def by_layer(
         raise InputError(
             f"{key}={choice} is not usable ({error}); give settings that {name} takes"
         ) from error
+
+
+def _factories() -> dict[str, Callable[..., nn.Module]]:
+    """Return the activations of this module by name."""
+    return {
+        name: function
+        for name, function in globals().items()
+        if inspect.isfunction(function) and function is not by_layer
+        if next(iter(inspect.signature(function).parameters), None) == "channels"
+    }
+
+
+def as_module(activation: nn.Module | str | Callable[..., Any]) -> nn.Module:
+    """Return the module of an activation: of a module itself, of its class, of a function of
+    tensors such as `F.gelu`, or of a name here or in `torch.nn`, such as gelu or leaky_relu.
+
+    Raises:
+        InputError: where it is none of these, or needs settings.
+    """
+    if isinstance(activation, nn.Module):
+        return activation
+    build: Callable[[], object] | None = None
+    if isinstance(activation, str):
+        names = {name.lower(): getattr(nn, name) for name in nn.modules.activation.__all__}
+        names |= {name: partial(factory, 1) for name, factory in _factories().items()}
+        build = names.get(SYNONYMS.get(activation.lower(), activation.lower()))
+        if build is None:
+            near = difflib.get_close_matches(activation.lower(), names, n=1)
+            hint = f"did you mean {near[0]}?" if near else "give a name such as gelu, or a module"
+            raise InputError(f"activation {activation} is not known; {hint}")
+    elif inspect.isclass(activation) and issubclass(activation, nn.Module):
+        build = activation
+    elif callable(activation) and not inspect.isclass(activation):
+        return Function(activation, getattr(activation, "__name__", repr(activation)))
+    if build is None:
+        raise InputError(
+            f"activation {activation!r} is no activation; give a module such as nn.ReLU(), a "
+            "function of tensors, or a name such as gelu"
+        )
+    try:
+        module = build()
+    except TypeError as error:
+        raise InputError(
+            f"activation {activation} needs settings ({error}); give a module with them"
+        ) from error
+    assert isinstance(module, nn.Module)
+    return module
 
 
 def unused(layers: Mapping[str, Choice] | None, names: list[str]) -> list[str]:

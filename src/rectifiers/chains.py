@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 from rectifiers import initializers
 from rectifiers.activation_modules import pieces
 from rectifiers.gains import Mode, gain, moments
+from rectifiers.initialization import initialize
 from rectifiers.initializers import Layer, Rule
+from rectifiers.report import InitReport
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 
@@ -148,6 +151,52 @@ def initialize_chain(
     return report
 
 
+def layer_reports(report: InitReport, rule: str, bias: float | str) -> list[LayerReport]:
+    """Return the layers of a report as a record keeps them."""
+    return [
+        LayerReport(
+            layer=row.layer.removesuffix(".weight"),
+            shape=list(row.shape),
+            fan_in=row.fan_in,
+            fan_out=row.fan_out,
+            activation_before=row.reads,
+            activation_after=row.feeds,
+            forward_gain=(row.share / row.second_in) ** 0.5 if row.second_in > 0 else None,
+            backward_gain=None,
+            rule=rule,
+            std_asked=row.std,
+            std_drawn=row.std_drawn,
+            mean_drawn=row.mean_drawn,
+            bias=bias,
+        )
+        for row in report.layers
+    ]
+
+
+def initialize_empirically(
+    network: nn.Module,
+    sites: Sequence[Site],
+    rule: Rule,
+    images: Tensor | None,
+    *,
+    seed: int,
+    name: str,
+    bias: float | str = 0.0,
+) -> list[LayerReport]:
+    """Fill the layers of a chain as `initialize` with mode="empirical" does, on images that the
+    network reads, and return the init report. Warn of what no start cures."""
+    if images is None:
+        raise InputError("init.mode=empirical measures responses, and there are no images here")
+    report = initialize(
+        network, images, init=rule, mode="empirical", seed=seed, bias=cast(float, bias)
+    )
+    for sentence in report.warnings:
+        warnings.warn(sentence, stacklevel=2)
+    names = {site.module.weight: site.name for site in sites}
+    entries = zip(report.layers, layer_reports(report, name, bias), strict=True)
+    return [replace(entry, layer=names[network.get_parameter(row.layer)]) for row, entry in entries]
+
+
 def _fixed_stds(sites: Sequence[Site], fc_std: Sequence[float] | None) -> dict[str, float]:
     """Return the stds that do not come from the rule, by layer."""
     linears = [site.name for site in sites if isinstance(site.module, nn.Linear)]
@@ -211,7 +260,8 @@ def warn_of_drift(sites: Sequence[Site]) -> str | None:
     sentence = (
         f"{name} has a variance map whose fixed point, that of He's gain, repels: over "
         f"{len(sites)} layers without normalisation a small error of the variance grows by up to "
-        f"{drift:.3g}, even from init=he; use model.norm=batch, fewer layers, or a rectifier"
+        f"{drift:.3g}, even from init=he; use init.mode=empirical, "
+        "model.norm=batch, fewer layers, or a rectifier"
     )
     warnings.warn(sentence, stacklevel=2)
     return sentence

@@ -2,133 +2,32 @@
 else by quadrature. Needs torch and numpy alone."""
 
 import copy
-import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, cast, get_args
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
+from rectifiers.activations import as_module
+from rectifiers.quadrature import (
+    EXAMPLES,
+    REACH,
+    Moments,
+    describe,
+    is_elementwise,
+    no_moments,
+    normal_rule,
+)
+from rectifiers.quadrature import normal_mean as normal_mean
+from rectifiers.quadrature import root_between as root_between
 from rectifiers.runtime.errors import InputError
 
 Mode = Literal["forward", "backward", "average"]  # which signal a gain keeps
-REACH = 12.0  # the normal density beyond it is below 1e-31
-PANEL = 0.25  # edges fall on kinks at multiples of it: 0 (ReLU), +-1 (hardtanh), +-3 (hardswish)
-NODES_PER_PANEL = 16
-EXAMPLES = 8  # of numbers, on which an activation is tried
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Gaussian moments of an activation f, with z ~ N(0, 1), on which variance propagation rests.
-
-    second: E[f(z)^2]; its inverse is the factor on Var[w] of the forward condition (1/2 for ReLU:
-        Eq. 10).
-    derivative_second: E[f'(z)^2]; the same for the backward condition (Eq. 14).
-    map_slope: the factor by which a layer multiplies a relative error of the variance when the gain
-        is 1/second. 1 for rectifiers; below 1 the fixed point attracts (tanh), above 1 it repels
-        (GELU) and deep plain nets drift.
-    """
-
-    second: float
-    derivative_second: float
-    map_slope: float
-
-
-@functools.cache
-def normal_rule() -> tuple[Tensor, Tensor]:
-    """Return nodes and weights, each float64 [nodes], with sum(weights * f(nodes)) = E[f(z)] for
-    z ~ N(0, 1).
-
-    Gauss-Legendre on short panels, not Gauss-Hermite on the whole line: a global rule loses most of
-    its digits at a kink (200 Hermite nodes leave 1e-5 for ELU), and a rule with an odd number of
-    nodes has one exactly at ReLU's."""
-    x, w = np.polynomial.legendre.leggauss(NODES_PER_PANEL)
-    left = np.arange(-REACH, REACH, PANEL)
-    nodes = (left[:, None] + PANEL * (x + 1) / 2).ravel()
-    weights = np.tile(w * PANEL / 2, len(left)) * np.exp(-(nodes**2) / 2) / np.sqrt(2 * np.pi)
-    return torch.from_numpy(nodes), torch.from_numpy(weights)
-
-
-def normal_mean(f: Callable[[Tensor], Tensor]) -> float:
-    """Return E[f(z)] for z ~ N(0, 1); `f` maps float64 [nodes] to [nodes] elementwise."""
-    nodes, weights = normal_rule()
-    return float((weights * f(nodes)).sum())
-
-
-def root_between(
-    function: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-12
-) -> float:
-    """Return where a continuous, finite `function` changes its sign between `low` and `high`, by
-    Ridders' method.
-
-    tolerance: of the result, relative to 1 or to its own size.
-
-    Raises:
-        ValueError: where both ends have one sign.
-
-    >>> f"{root_between(lambda x: x**2 - 2, 0, 2):.10f}"
-    '1.4142135624'
-    """
-    at_low, at_high = function(low), function(high)
-    if at_low == 0 or at_high == 0:
-        return low if at_low == 0 else high
-    if not at_low * at_high < 0:
-        raise ValueError(f"no root: {at_low:g} at {low:g} and {at_high:g} at {high:g}")
-    root = math.inf
-    while True:
-        middle = (low + high) / 2
-        at_middle = function(middle)
-        # the root of the line through the three points, which a factor exp(x) has put on one
-        rise = (middle - low) * math.copysign(1, at_low) * at_middle
-        before, root = root, middle + rise / math.sqrt(at_middle**2 - at_low * at_high)
-        at_root = function(root)
-        if at_root == 0 or abs(root - before) <= tolerance * max(1.0, abs(root)):
-            return root
-        if at_middle * at_root < 0:
-            low, at_low, high, at_high = middle, at_middle, root, at_root
-        elif at_low * at_root < 0:
-            high, at_high = root, at_root
-        else:
-            low, at_low = root, at_root
-
-
-def describe(activation: nn.Module) -> str:
-    """Return the module with its settings in one line: LeakyReLU(negative_slope=0.01)."""
-    return " ".join(repr(activation).split())
-
-
-def is_elementwise(function: Callable[..., Any], tensors: Sequence[Tensor]) -> bool:
-    """Return whether each number of the result depends on the numbers of `tensors` in its own place
-    alone."""
-    if any(x.shape != tensors[0].shape for x in tensors):
-        return False
-    generator, place = torch.Generator().manual_seed(0), tensors[0].numel() // 2
-    drawn = [torch.randn(x.shape, generator=generator).to(x) for x in tensors]
-    disturbed = [x.clone() for x in drawn]
-    for x in disturbed:
-        x.view(-1)[place] += 10
-    try:
-        out, other = (function(*(x.clone() for x in inputs)) for inputs in (drawn, disturbed))
-    except Exception:
-        return False
-    if not isinstance(out, Tensor) or out.shape != drawn[0].shape:
-        return False
-    changed = ~torch.isclose(out, other, rtol=0, atol=0, equal_nan=True).reshape(-1)
-    changed[place] = False
-    return not bool(changed.any())
-
-
-def no_moments(activation: nn.Module, reason: str) -> InputError:
-    """Return the error of an activation whose moments quadrature cannot find."""
-    return InputError(
-        f"activation {describe(activation)} {reason}, so its moments cannot be found by "
-        "quadrature; give it a method `moments()` that returns rectifiers.Moments, or use an "
-        "initialiser that needs no gain, such as init=gaussian"
-    )
+FANS = {"fan_in": "forward", "fan_out": "backward"}  # as torch.nn.init calls them
+Distribution = Literal["normal", "uniform", "truncated_normal"]
+STD_TRUNCATED = 0.879625661  # of a normal number between -2 and 2
+Activation = nn.Module | str | Callable[..., Any]  # as `activations.as_module` takes it
 
 
 def _rectifier(slope_squared: float) -> Moments:
@@ -173,8 +72,9 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
         except Exception as error:  # for example, the module expects maps
             reason = f"cannot be applied to {list(z.shape)} ({error})"
             raise no_moments(activation, reason) from error
-        if f.shape != z.shape:
-            raise no_moments(activation, f"maps {tuple(z.shape)} to {tuple(f.shape)}")
+        if not isinstance(f, Tensor) or f.shape != z.shape:
+            result = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
+            raise no_moments(activation, f"maps {tuple(z.shape)} to {result}")
         if not is_elementwise(exact, [z.detach()[:EXAMPLES]]):
             raise no_moments(activation, "mixes its inputs")
         slope = torch.zeros_like(z)  # where f is not differentiable in z, as a step function
@@ -186,33 +86,33 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
     return Moments(second, _mean_square(slope), drift / second if second else math.nan)
 
 
-def moments(activation: nn.Module, channels: int | None = None) -> Moments:
+def moments(activation: Activation, channels: int | None = None) -> Moments:
     """Return the Gaussian moments of `activation`; they may be zero, infinite or NaN.
 
     Closed forms for rectifiers, the module's own method `moments()` where it has one (Maxout),
     quadrature otherwise.
+    activation: a module, its class, a function of tensors such as `F.gelu`, or a name such as gelu.
     channels: that it was built for; by default as many as its longest vector of parameters has
         numbers, or 2, which show whether it mixes them.
 
     Raises:
-        InputError: where the module is not elementwise and has no method `moments()`.
+        InputError: where the activation is not known, or not elementwise and without a method
+            `moments()`.
 
     Examples:
-        >>> moments(nn.ReLU())
+        >>> moments("relu")
         Moments(second=0.5, derivative_second=0.5, map_slope=1.0)
+        >>> f"{moments(lambda x: x.relu() ** 2).second:.2f}"
+        '1.50'
     """
-    if not isinstance(activation, nn.Module):
-        raise InputError(
-            f"activation {activation!r} is no module; give one such as nn.ReLU(), not a "
-            "function or a class"
-        )
-    vectors = [parameter.numel() for parameter in activation.parameters() if parameter.dim() == 1]
-    return _closed_form(activation) or _quadrature(activation, channels or max(vectors, default=2))
+    module = as_module(activation)
+    vectors = [parameter.numel() for parameter in module.parameters() if parameter.dim() == 1]
+    return _closed_form(module) or _quadrature(module, channels or max(vectors, default=2))
 
 
-def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "forward") -> float:
+def gain(activation: Activation, channels: int | None = None, *, mode: Mode = "forward") -> float:
     """Return the factor on the std 1 / sqrt(n) of the weights that keeps the signal through
-    `activation`.
+    `activation`, which is given as for `moments`.
 
     mode: forward, 1 / sqrt(E[f(z)^2]), keeps the responses; backward, 1 / sqrt(E[f'(z)^2]), keeps
         the gradients; average, for layers with as many inputs as outputs, lies between them, at the
@@ -223,12 +123,15 @@ def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "fo
             there is no gain.
 
     Examples:
-        >>> gain(nn.ReLU()) == math.sqrt(2)
+        >>> gain("relu") == gain(nn.ReLU()) == math.sqrt(2)
         True
+        >>> f"{gain(torch.nn.functional.gelu):.4f}"
+        '1.5335'
         >>> f"{gain(nn.GELU()):.4f} {gain(nn.GELU(), mode='backward'):.4f}"
         '1.5335 1.4811'
     """
-    both = moments(activation, channels)
+    module = as_module(activation)
+    both = moments(module, channels)
     match mode:
         case "forward":
             name, moment = "f(z)^2", both.second
@@ -240,7 +143,58 @@ def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "fo
             raise InputError(f"mode={mode} is not known; choose one of: forward, backward, average")
     if not (0 < moment < math.inf):
         raise InputError(
-            f"activation {describe(activation)} has E[{name}] = {moment} for z ~ N(0, 1), so no "
+            f"activation {describe(module)} has E[{name}] = {moment} for z ~ N(0, 1), so no "
             "gain exists; use an initialiser that needs none, such as init=gaussian"
         )
     return moment**-0.5
+
+
+def he_normal_(
+    weight: Tensor,
+    *,
+    activation: Activation = "relu",
+    mode: str = "fan_in",
+    distribution: Distribution = "normal",
+    generator: Generator | None = None,
+) -> Tensor:
+    """Fill one weight, [out, in, ...] as of `nn.Linear` and `nn.Conv2d`, for any activation, and
+    return it.
+
+    activation: what the layer reads, as for `gain`; "identity" for a layer that reads the data.
+    mode: fan_in, the forward condition, has a std of `gain(activation)` / sqrt(fan_in) (Eq. 10 and
+        15 of the paper); fan_out, the backward condition, `gain(activation, mode="backward")` /
+        sqrt(fan_out), where `activation` is what the layer feeds (Eq. 14); average lies between.
+    distribution: of that std; truncated_normal ends at two standard deviations of the normal one.
+
+    Raises:
+        InputError: where the activation has no gain, or the weight has fewer than two dimensions.
+
+    Examples:
+        >>> seeded = torch.Generator().manual_seed(0)
+        >>> weight = he_normal_(torch.empty(256, 1024), activation="silu", generator=seeded)
+        >>> f"{weight.std():.3f} {gain('silu') / 32:.3f}"
+        '0.052 0.052'
+    """
+    if weight.dim() < 2:
+        raise InputError(
+            f"a weight of shape {tuple(weight.shape)} has no fans; give one of two or more "
+            "dimensions"
+        )
+    direction = FANS.get(mode, mode)
+    if direction not in get_args(Mode):
+        raise InputError(f"mode={mode} is not known; choose one of: fan_in, fan_out, average")
+    window = math.prod(weight.shape[2:])
+    fans = {"forward": weight.shape[1] * window, "backward": weight.shape[0] * window}
+    fan = fans.get(direction, sum(fans.values()) / 2)
+    std = gain(activation, mode=cast(Mode, direction)) / math.sqrt(fan)
+    match distribution:
+        case "normal":
+            return nn.init.normal_(weight, std=std, generator=generator)
+        case "uniform":
+            bound = math.sqrt(3) * std
+            return nn.init.uniform_(weight, -bound, bound, generator=generator)
+        case "truncated_normal":
+            std /= STD_TRUNCATED
+            return nn.init.trunc_normal_(weight, 0, std, -2 * std, 2 * std, generator=generator)
+    names = ", ".join(get_args(Distribution))
+    raise InputError(f"distribution={distribution} is not known; choose one of: {names}")

@@ -3,155 +3,67 @@ reads and feeds."""
 
 import inspect
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from rectifiers import initializers, tracing
-from rectifiers.gains import Mode, gain
+from rectifiers.activations import as_module
+from rectifiers.gains import Activation, Mode, describe, moments
 from rectifiers.initializers import Layer, Rule, UnfitNetworkError
+from rectifiers.parameters import LAYERS
+from rectifiers.report import GROWTH_LIMIT, LARGEST_BIAS, InitReport, LayerInit, Propagation
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.signals import LayerCall, Trace
 from rectifiers.tracing import Respond
 
-MODES = {"forward": "he", "backward": "he_backward", "average": "he_average"}
-
-
-def he_normal_(
-    weight: Tensor,
-    *,
-    activation: nn.Module | None = None,
-    mode: Mode = "forward",
-    generator: Generator | None = None,
-) -> Tensor:
-    """Fill one weight, [out, in, ...] as of `nn.Linear` and `nn.Conv2d`, for any activation, and
-    return it.
-
-    The std is `gain(activation, mode=mode)` / sqrt(n), with n = fan_in, fan_out or their mean for
-    the mode forward (Eq. 10 and 15 of the paper; `activation` is what the layer reads), backward
-    (Eq. 14; what it feeds) or average.
-    activation: by default ReLU; nn.Identity() for a layer that reads the data.
-
-    Raises:
-        InputError: where the activation has no gain, or the weight has fewer than two dimensions.
-
-    Examples:
-        >>> seeded = torch.Generator().manual_seed(0)
-        >>> weight = he_normal_(torch.empty(256, 1024), activation=nn.SiLU(), generator=seeded)
-        >>> f"{weight.std():.3f} {gain(nn.SiLU()) / 32:.3f}"
-        '0.052 0.052'
-    """
-    if weight.dim() < 2:
-        raise InputError(
-            f"a weight of shape {tuple(weight.shape)} has no fans; give one of two or more "
-            "dimensions"
-        )
-    window = math.prod(weight.shape[2:])
-    fans: dict[Mode, float] = {
-        "forward": weight.shape[1] * window,
-        "backward": weight.shape[0] * window,
-    }
-    fans["average"] = (fans["forward"] + fans["backward"]) / 2
-    std = gain(activation or nn.ReLU(), mode=mode) / math.sqrt(fans[mode])
-    return nn.init.normal_(weight, std=std, generator=generator)
-
-
-@dataclass(frozen=True)
-class LayerInit:
-    """One layer that was filled.
-
-    reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its
-    responses. share: the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual
-    branch. std: asked of the rule; std_drawn, mean_drawn: of the weights. predicted, measured:
-    E[y^2] of its responses on the example (None within attention)."""
-
-    layer: str
-    shape: tuple[int, ...]
-    fan_in: int
-    fan_out: int
-    reads: str
-    second_in: float
-    feeds: str
-    share: float
-    std: float
-    std_drawn: float
-    mean_drawn: float
-    predicted: float | None
-    measured: float | None
-
-
-@dataclass(frozen=True)
-class InitReport:
-    """What `initialize` did: the layers it filled, in the order of their use, and `left`, by name
-    why it did not."""
-
-    rule: str
-    layers: tuple[LayerInit, ...]
-    left: dict[str, str]
-
-    def to_markdown(self) -> str:
-        """Return a table of the layers and a list of what was left as it was."""
-        head = ["layer", "shape", "reads", "E[x²]", "feeds", "share", "std", "drawn"]
-        rows = [
-            (
-                row.layer,
-                "x".join(map(str, row.shape)),
-                row.reads,
-                f"{row.second_in:.3g}",
-                row.feeds,
-                *(f"{number:.4g}" for number in (row.share, row.std, row.std_drawn)),
-                *("" if n is None else f"{n:.3g}" for n in (row.predicted, row.measured)),
-            )
-            for row in self.layers
-        ]
-        lines = [f"Initialised by {self.rule}.", ""]
-        lines.append(table((*head, "E[y²] predicted", "measured"), rows))
-        if self.left:
-            lines.append("")
-        lines += [f"- {name}: left as it was; {reason}" for name, reason in self.left.items()]
-        return "\n".join(lines)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+MODES = {"forward": "he", "backward": "he_backward", "average": "he_average", "empirical": "he"}
+BATCHES = ([True], [True, True])  # tensors in a DataLoader's list: inputs, and maybe labels
+BASIN = 3.0  # E[y^2] of an example from which a corrected network returns to 1
 
 
 def initialize(
     model: nn.Module,
-    init: str | Rule = "he",
+    example_input: Any,
     *,
-    example_input: Tensor | tuple[Any, ...],
-    mode: Mode = "forward",
+    init: str | Rule = "he",
+    activation: Activation | None = None,
+    mode: Mode | Literal["empirical"] = "forward",
     bias: float | Literal["torch_default"] = 0.0,
     seed: int = 0,
 ) -> InitReport:
     """Fill the weights and biases of every conv, linear, transposed, grouped or depthwise layer of
     `model`, in place.
 
-    The model is run on `example_input`, a batch of data (or a tuple of what its forward method
-    takes), to find what every layer reads: an activation, a sum, a normalised or pooled map, the
-    input itself. With init="he" a layer gets Var[w] = 1 / (fan_in E[x^2]), so that its responses
-    have a mean square of 1 (section 2.2 of the paper, for any activation). At the end of a residual
-    branch it is 1 / the number of residual sums on the longest way, so that the sums do not grow
-    with depth.
+    The model is run on the example to find what every layer reads: an activation, a sum, a
+    normalised or pooled map, the input itself. With init="he" a layer gets
+    Var[w] = 1 / (fan_in E[x^2]), so that its responses have a mean square of 1 (section 2.2 of the
+    paper, for any activation). At the end of a residual branch it is 1 / the number of residual
+    sums on the longest way, so that the sums do not grow with depth.
 
+    example_input: a batch of data; a tuple of what the forward method takes; a batch of a
+        DataLoader, whose labels are left out; or the shape of a batch of standard normal numbers,
+        such as (8, 3, 32, 32).
     init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`; "lsuv"
         measures responses, so that its example should be a batch of the data.
+    activation: what all layers but the first are taken to read, as for `gain`, instead of what the
+        run shows.
     mode: for init="he", the condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out
-        and E[f'^2] of what a layer feeds), or the average of both.
+        and E[f'^2] of what a layer feeds), or the average of both. empirical, for any rule: each
+        layer is measured on the example when the run comes to it, and its weight divided by the
+        root of E[y^2]. Where the network multiplies an error of E[y^2] by more than 10, as deep
+        chains of SiLU, GELU and Mish do, a part of E[y^2] comes from normal biases instead, so that
+        such an error fades.
     bias: what biases are filled with; "torch_default": uniform up to 1/sqrt(fan_in).
     seed: every layer draws from a stream of its own.
 
-    Returns a report. What was not recognised is named there and left as it was: no value is
-    guessed.
+    Returns a report, which prints itself as a table. What was not recognised is named there and
+    left as it was: no value is guessed.
 
     Raises:
         InputError: where `init` or `mode` is unknown or does not fit the network, or the model
@@ -159,41 +71,47 @@ def initialize(
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
-        >>> batch = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
-        >>> report = initialize(model, example_input=batch)
+        >>> report = initialize(model, (8, 64))
         >>> [row.reads for row in report.layers]
         ['the input', "GELU(approximate='none') of 0.weight"]
     """
     rule, name = _rule(init, mode)
     initializers.check_bias("bias", bias)
-    example = example_input if isinstance(example_input, tuple) else (example_input,)
-    filler = _Filler(rule, bias, seed)
+    example = _arguments(model, example_input)
+    filler = _Filler(rule, bias, seed, None if activation is None else as_module(activation))
+    filler.empirical = mode == "empirical"
     try:
         # a first run shows the structure of the network, which the shares and the gradients need
         filler.structure = tracing.run(model, example, partial(filler.fill, rule=initializers.he))
-        filler.filled, filler.left = [], {}
-        trace = tracing.run(model, example, filler.fill)
+        filler.filled, filler.left, filler.is_measured = [], {}, filler.empirical
+        trace = tracing.run(model, example, filler.fill, empirical=filler.empirical)
     except BaseException:
         filler.undo()
         raise
     layers = tuple(_layer_init(trace, *entry) for entry in filler.filled)
-    names, left = {row.layer.partition("[")[0] for row in layers}, filler.left
+    names, left = {row.layer.partition("[")[0] for row in layers}, dict(filler.left)
     for parameter, value in model.named_parameters():
         if value.dim() > 1 and parameter not in names:
             reason = "no layer of the forward pass has it as its weight"
             left.setdefault(parameter, trace.unexplained.get(parameter, reason))
-    return InitReport(name, layers, left)
+    unfilled = tuple(name for name in left if name in filler.left or _is_of_layer(model, name))
+    return InitReport(name, layers, left, unfilled, mode)
 
 
 class _Filler:
     """Fills a network's layers one after the other, and keeps what that needs.
 
-    structure: of the network, by an earlier run. filled: each layer with its share and its std.
-    left: by name, why a layer was not filled. before: by layer, its weight and bias with their
-    values."""
+    activation: that layers behind others read, whatever the run shows. structure: of the network,
+    by an earlier run. filled: each layer with its share and its std. left: by name, why a layer was
+    not filled. before: by layer, its weight and bias with their values."""
 
-    def __init__(self, rule: Rule, bias: float | str, seed: int) -> None:
+    def __init__(
+        self, rule: Rule, bias: float | str, seed: int, activation: nn.Module | None
+    ) -> None:
         self.rule, self.bias, self.seed = rule, bias, seed
+        self.moments = None if activation is None else moments(activation)
+        self.label = "" if activation is None else describe(activation)
+        self.empirical = self.is_measured = False
         self.structure = Trace()
         self.filled: list[tuple[LayerCall, float, float]] = []
         self.left: dict[str, str] = {}
@@ -206,6 +124,9 @@ class _Filler:
                 f"{call.name} was made in inference mode, so nothing can fill it; make the model "
                 "outside"
             )
+        if self.moments and call.signal.layers:
+            source = replace(call.signal, functions=(self.label,), moments=self.moments)
+            call = replace(call, signal=source)
         share, layer = self._layer(call, respond)
         generator = torch.Generator().manual_seed(
             derive_seed("weights", self.seed, len(self.filled))
@@ -215,6 +136,10 @@ class _Filler:
         self.before.setdefault(call.name, [(x, x.clone()) for x in parameters])
         try:
             std = (rule or self.rule)(drawn, layer, generator)
+            bias_std = 0.0
+            if self.is_measured:
+                bias_std = self._bias_std(call, share)
+                std *= _divide_by_measured(call, respond, drawn, share - bias_std**2)
         except UnfitNetworkError:
             raise
         except InputError as error:
@@ -224,7 +149,16 @@ class _Filler:
         if call.bias is not None:
             bias = torch.empty(call.bias.shape)
             call.bias.copy_(initializers.biases(bias, self.bias, layer, generator))
+            if bias_std:
+                call.bias.add_(bias.normal_(std=bias_std, generator=generator))
         self.filled.append((call, share, std))
+
+    def _bias_std(self, call: LayerCall, share: float) -> float:
+        """Return the std of the biases that a layer needs beside its weight, 0 for most."""
+        calls = self.structure.calls.values()
+        growth = max((x.signal.growth * x.signal.map_slope for x in calls), default=0.0)
+        part = _bias_part(call)
+        return math.sqrt(share * part) if growth > GROWTH_LIMIT and part < LARGEST_BIAS else 0.0
 
     def _layer(self, call: LayerCall, respond: Respond) -> tuple[float, Layer]:
         """Return a layer's share of E[y^2] = 1, and its properties for a rule."""
@@ -232,6 +166,8 @@ class _Filler:
         if call.name in structure.branches:
             share = 1 / max(1, structure.sums) / structure.branches[call.name]
         fed = [second for _, second in structure.feeds.get(call.name, ())]
+        if self.moments and fed:
+            fed = [self.moments.derivative_second]
         fed_second = sum(fed) / len(fed) if fed else 1.0
         layer = Layer(
             call.name,
@@ -251,6 +187,36 @@ class _Filler:
         """Give all layers the values that they had."""
         for tensor, value in chain.from_iterable(self.before.values()):
             tensor.copy_(value)
+
+
+def _bias_part(call: LayerCall) -> float:
+    """Return the part of E[y^2] that has to come from biases for the variance map to attract.
+
+    With it q -> (1 - part) E[f(y)^2] / E[f(z)^2] + part has a slope of at most 0.95 at the point
+    1, and `BASIN` does not grow: what one example gives may be that much larger than the mean. Of
+    products and pooled maps the slope alone is known, which is made 0.85. Infinite where the layer
+    has no bias."""
+    slope, part = call.signal.step * call.signal.map_slope, 0.0
+    if slope > 1.005:
+        grown = call.signal.growth_to(BASIN)
+        part = 1 - (0.85 if grown is None else 0.95) / slope
+        if grown is not None and grown > BASIN:
+            part = max(part, (grown - BASIN) / (grown - 1))
+    return math.inf if part and call.bias is None else part
+
+
+def _divide_by_measured(call: LayerCall, respond: Respond, weight: Tensor, target: float) -> float:
+    """Scale `weight` in place so that the responses on the example have the mean square `target`;
+    return the factor."""
+    call.weight.copy_(weight)
+    if call.bias is not None:
+        call.bias.zero_()
+    second = float(respond().double().square().mean())
+    if not 0 < second < math.inf:
+        raise InputError(f"its responses on the example have E[y²] = {second:g}; give another rule")
+    factor = math.sqrt(target / second)
+    weight.mul_(factor)
+    return factor
 
 
 def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> LayerInit:
@@ -277,6 +243,11 @@ def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> Laye
         mean_drawn=float(weight.mean()),
         predicted=predicted,
         measured=measured,
+        last=trace.last.get(call.name),
+        bias_part=_bias_part(call),
+        growth=call.signal.growth * call.signal.map_slope,
+        spread=call.signal.spread * call.signal.map_slope**2
+        + call.signal.fluctuation / weight.shape[1],
     )
 
 
@@ -307,6 +278,14 @@ def _place(structure: Trace, layer: str) -> tuple[int, int] | None:
     return None
 
 
+def _is_of_layer(model: nn.Module, parameter: str) -> bool:
+    """Return whether a parameter is the weight of a layer, and not an embedding, a scale or a
+    token, which no rule is for."""
+    owner = model.get_submodule(parameter.rpartition(".")[0])
+    kinds = (*LAYERS, nn.RNNBase, nn.MultiheadAttention)
+    return isinstance(owner, kinds) or "parametrizations" in parameter
+
+
 def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
     """Return the rule that `init` names, or is, with its name."""
     if mode not in MODES:
@@ -335,36 +314,41 @@ def _is_rule(rule: Any) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Propagation:
-    """E[y^2] of the responses of every layer, by the network's weights as they are: predicted and
-    measured."""
-
-    responses: dict[str, tuple[float, float]]
-
-    def to_markdown(self) -> str:
-        """Return a table."""
-        rows = [
-            (name, f"{predicted:.4g}", f"{measured:.4g}")
-            for name, (predicted, measured) in self.responses.items()
-        ]
-        return table(("layer", "E[y²] predicted", "measured"), rows)
-
-
-def propagation(model: nn.Module, example_input: Tensor | tuple[Any, ...]) -> Propagation:
+def propagation(model: nn.Module, example_input: Any) -> Propagation:
     """Run `model` on a batch and return the mean square of every layer's responses, predicted and
     measured.
+
+    example_input: as for `initialize`.
 
     Raises:
         InputError: where the model cannot be run on the example.
 
     Examples:
         >>> model = nn.Linear(64, 32)
-        >>> batch = torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
-        >>> report = initialize(model, example_input=batch)
-        >>> predicted, measured = propagation(model, batch).responses["weight"]
+        >>> report = initialize(model, (256, 64))
+        >>> predicted, measured = propagation(model, (256, 64)).responses["weight"]
         >>> abs(predicted - measured) < 0.1
         True
     """
-    example = example_input if isinstance(example_input, tuple) else (example_input,)
-    return Propagation(tracing.run(model, example).responses)
+    return Propagation(tracing.run(model, _arguments(model, example_input)).responses)
+
+
+def _arguments(model: nn.Module, example: Any) -> tuple[Any, ...]:
+    """Return the positional arguments of a forward pass on `example`: a tensor, a tuple of
+    arguments, a batch of a DataLoader with labels that the model does not take, or a shape, of
+    which standard normal numbers are made, always the same ones."""
+    if isinstance(example, tuple) and example and all(type(size) is int for size in example):
+        if min(example) < 1:
+            raise InputError(f"example_input={example} is no shape; give sizes of at least 1")
+        first = next(model.parameters(), torch.empty(0)) if isinstance(model, nn.Module) else None
+        drawn = torch.randn(example, generator=torch.Generator().manual_seed(0))
+        return (drawn if first is None or first.is_meta else drawn.to(first),)
+    if isinstance(example, list) and [isinstance(x, Tensor) for x in example] in BATCHES:
+        example = tuple(example)
+    if not isinstance(example, tuple):
+        return (example,)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(getattr(model, "forward", model)).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return example
+    return example[: max(1, sum(p.kind in kinds for p in parameters))]

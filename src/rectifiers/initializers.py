@@ -2,7 +2,13 @@
 
 A rule is a function `(weight, layer, generator) -> std`. It fills `weight` in place, as
 `torch.nn.init` does, and returns the standard deviation that it aims at. A new rule is a function
-here (or in any importable module) and a file in `conf/init/` that names it."""
+here (or in any importable module) and a file in `conf/init/` that names it.
+
+Examples:
+    >>> layer = Layer("fc", 256, 64, lambda: math.sqrt(2), lambda: math.sqrt(2))
+    >>> f"{he(torch.empty(64, 256), layer, torch.Generator()):.4f}"
+    '0.0884'
+"""
 
 import math
 from collections.abc import Callable

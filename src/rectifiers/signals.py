@@ -22,6 +22,7 @@ NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
 SUMS = {"add", "__add__", "__radd__", "__iadd__", "add_"}
 DIFFERENCES = {"sub", "__sub__", "__isub__", "sub_", "subtract"}
 MULTIPLICATIONS = {"mul", "__mul__", "__rmul__", "__imul__", "mul_", "multiply"}
+DIVISIONS = {"div", "__truediv__", "__itruediv__", "div_", "divide", "true_divide"}
 CONCATENATIONS = {"cat", "concat", "concatenate", "stack"}
 # what keeps every number, and what keeps some of them
 VIEWS = (
@@ -54,7 +55,9 @@ class Signal:
         layers, and how many sums, lie behind it on the longest way. behind: all layers behind it,
         in the order of the run.
     moments: of f, where quadrature cannot find them. is_normal: whether y is normal, as a
-    sum of responses is."""
+    sum of responses is. response: y at the nodes. growth: what a relative error of the mean square
+    of the network's input is multiplied by in E[y^2]; step: the same from the last layer to y.
+    spread: the variance of ln E[y^2] over draws of the weights before, by their finite width."""
 
     values: Tensor
     slopes: Tensor
@@ -68,6 +71,10 @@ class Signal:
     behind: tuple[str, ...] = ()
     moments: Moments | None = None
     is_normal: bool = True
+    response: Tensor | None = None
+    growth: float = 1.0
+    step: float = 1.0
+    spread: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -84,8 +91,37 @@ class Signal:
         """E[f'(y)^2], the mean over channels."""
         return self.moments.derivative_second if self.moments else expectation(self.slopes.square())
 
+    @property
+    def map_slope(self) -> float:
+        """d ln E[f(y)^2] / d ln E[y^2]; 1 where it is not known."""
+        if self.moments or self.response is None or not self.functions:
+            return self.moments.map_slope if self.moments else 1.0
+        change = expectation(self.values * self.slopes * self.response)
+        slope = change / self.second if self.second else math.nan
+        return slope if math.isfinite(slope) else 1.0
+
+    @property
+    def fluctuation(self) -> float:
+        """Var[f(y)^2] / E[f(y)^2]^2, which a layer of n inputs passes on by 1 / n."""
+        fourth, second = expectation(self.values**4), expectation(self.values**2)
+        v = fourth / second / second - 1 if second else math.nan
+        return v if math.isfinite(v) else 0.0
+
+    def growth_to(self, factor: float) -> float | None:
+        """Return E[f(y)^2] where E[y^2] is `factor` times as large, in units of E[f(y)^2]; None
+        where it is not known."""
+        if self.moments or not self.functions:
+            return None
+        nodes, weights = normal_rule()
+        # weights of the normal density that is wider by the root of the factor
+        wider = weights * torch.exp(nodes**2 * (1 - 1 / factor) / 2) / math.sqrt(factor)
+        return float((wider * self.values.square().mean(1)).sum()) / self.second
+
     def __str__(self) -> str:
         return " of ".join([*reversed(self.functions), self.source])
+
+
+SETTLED = {"growth": 0.0, "step": 0.0, "spread": 0.0}  # behind a normalisation
 
 
 def expectation(values: Tensor) -> float:
@@ -97,7 +133,7 @@ def normal(mean: float, second: float, source: str, **more: Any) -> Signal:
     """Return normal numbers of this mean and mean square."""
     nodes = normal_rule()[0][:, None]
     values = mean + math.sqrt(max(second - mean**2, 0.0)) * nodes
-    return Signal(values, torch.ones_like(values), new_root(), source, **more)
+    return Signal(values, torch.ones_like(values), new_root(), source, response=values, **more)
 
 
 def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: Any) -> Signal:
@@ -117,7 +153,8 @@ def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: An
     variance = expectation((values - expectation(values)).square())
     scale = std / math.sqrt(variance) if variance > 0 else 1.0
     values = mean + scale * (values - expectation(values))
-    return Signal(values, torch.ones_like(values), new_root(), source, is_normal=is_normal, **more)
+    more |= {"is_normal": is_normal, "response": values}
+    return Signal(values, torch.ones_like(values), new_root(), source, **more)
 
 
 def after_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
@@ -149,8 +186,10 @@ def after_function(
     columns = max(channels, *(signal.values.shape[1] for signal in signals), 1)
     with torch.enable_grad():
         values = [signal.values.expand(-1, columns).clone().requires_grad_() for signal in signals]
-        try:
-            out = function(*(x.clone() for x in values))  # copies, because it may work in place
+        try:  # copies, because it may work in place
+            if function(*(x[:2].clone() for x in values)).shape != (2, columns):
+                return None  # a scale per channel of maps, which broadcasts
+            out = function(*(x.clone() for x in values))
         except Exception:  # a module that takes maps only
             return None
         partials: Sequence[Tensor] = [torch.zeros_like(x) for x in values]  # of a step function
@@ -175,13 +214,37 @@ def lengths(signals: Sequence[Signal]) -> dict[str, Any]:
         "layers": max(signal.layers for signal in signals),
         "sums": max(signal.sums for signal in signals),
         "behind": tuple(dict.fromkeys(chain.from_iterable(signal.behind for signal in signals))),
+        "growth": max(signal.growth * signal.map_slope for signal in signals),
+        "step": max(signal.step * signal.map_slope for signal in signals),
+        "spread": max(signal.spread * signal.map_slope**2 for signal in signals),
     }
+
+
+def combined(signals: Sequence[Signal], weights: Sequence[float]) -> dict[str, float]:
+    """Return the growth and the step of what depends on all `signals`, on each by its weight."""
+    slopes = [weight * x.map_slope for weight, x in zip(weights, signals, strict=True)]
+    return {
+        "growth": sum(slope * x.growth for slope, x in zip(slopes, signals, strict=True)),
+        "step": sum(slope * x.step for slope, x in zip(slopes, signals, strict=True)),
+    }
+
+
+def parts(signals: Sequence[Signal], shares: Sequence[float] | None = None) -> dict[str, float]:
+    """Return the same of a sum or a concatenation, of which each signal is a part."""
+    seconds = [
+        x.second * share for x, share in zip(signals, shares or [1.0] * len(signals), strict=True)
+    ]
+    total = sum(seconds)
+    if not 0 < total < math.inf:
+        return {}
+    return combined(signals, [second / total for second in seconds])
 
 
 def lengths_after(signals: Sequence[Signal], *layers: str) -> dict[str, Any]:
     """Return the same behind `layers`, side by side, that read `signals`."""
     longest = lengths(signals)
-    return longest | {"layers": longest["layers"] + 1, "behind": (*longest["behind"], *layers)}
+    more = {"layers": longest["layers"] + 1, "behind": (*longest["behind"], *layers)}
+    return longest | more | {"step": 1.0}
 
 
 @dataclass(frozen=True)
@@ -209,7 +272,7 @@ class Trace:
     with the number of layers that share it.
     sums: the largest number of residual sums on one way. residual: by such sum the layers of its
     branch, in order; none where it does not end in a layer. responses: by layer, (predicted,
-    measured) E[y^2].
+    measured) E[y^2], at its first use; last: measured at its last use.
     unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run
     came to it."""
 
@@ -220,6 +283,7 @@ class Trace:
     sums: int = 0
     residual: list[tuple[str, ...]] = field(default_factory=list)
     responses: dict[str, tuple[float, float]] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
     unexplained: dict[str, str] = field(default_factory=dict)
 
     def consume(self, signal: Signal) -> None:
@@ -258,6 +322,7 @@ class Trace:
         longest = lengths([one, other])
         longest["sums"] += one.layers != other.layers
         self.sums = max(self.sums, longest["sums"])
+        longest |= parts([one, other])
         return {"origins": self.carried([one, other]), "ends": ends, **longest}
 
     def concatenate(self, tensors: Sequence[Tensor], signals: Sequence[Signal]) -> Signal:
@@ -265,7 +330,8 @@ class Trace:
         mean = sum(share * signal.mean for share, signal in zip(shares, signals, strict=True))
         second = sum(share * signal.second for share, signal in zip(shares, signals, strict=True))
         source = f"{len(signals)} concatenated maps"
-        return normal(mean, second, source, origins=self.carried(signals), **lengths(signals))
+        details = lengths(signals) | parts(signals, shares)
+        return normal(mean, second, source, origins=self.carried(signals), **details)
 
     def carried(self, signals: Sequence[Signal]) -> tuple[str, ...]:
         """Return the layers whose responses go on unchanged; the others end here, in a function

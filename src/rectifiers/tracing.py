@@ -8,6 +8,7 @@ concatenation are taken as independent. What no rule here covers, such as normal
 attention and sums of what passed an activation, is measured in the run itself, in which all layers
 before it have their weights already."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -26,10 +27,12 @@ from rectifiers.signals import (
     CONCATENATIONS,
     CONVOLUTIONS,
     DIFFERENCES,
+    DIVISIONS,
     MULTIPLICATIONS,
     NORMS,
     PARTS,
     PRODUCTS,
+    SETTLED,
     TRANSPOSED,
     VIEWS,
     LayerCall,
@@ -38,6 +41,7 @@ from rectifiers.signals import (
     after_function,
     after_module,
     bound,
+    combined,
     fans,
     is_independent_sum,
     lengths,
@@ -55,8 +59,13 @@ def run(
     model: nn.Module,
     example: tuple[Any, ...],
     on_layer: Callable[[LayerCall, Respond], None] = lambda call, respond: None,
+    *,
+    empirical: bool = False,
 ) -> Trace:
     """Run `model` on `example`, its positional arguments, and return what was found.
+
+    empirical: whether responses are followed with the mean square that is measured of them, and not
+    with the one that follows from the weights.
 
     on_layer: called with every weight layer before it is used for the first time, and may fill its
     weight in place; it may compute the responses, too. Normalisation uses the batch's statistics,
@@ -68,7 +77,7 @@ def run(
         but 0.
     """
     _check(model, example)
-    tracer = _Tracer(model, on_layer)
+    tracer = _Tracer(model, on_layer, empirical)
     inputs = [x.clone() if isinstance(x, Tensor) else x for x in example]
     for x in inputs:
         if isinstance(x, Tensor) and x.is_floating_point():
@@ -87,10 +96,17 @@ def run(
         except InputError:
             raise
         except Exception as error:
+            words = " ".join(str(error).split())
+            remedy = (
+                "give a tensor, or a tuple of what its forward method takes, with at least 2 "
+                "examples"
+            )
+            kinds = {x.dtype for x in inputs if isinstance(x, Tensor)}
+            if kinds and not any(kind.is_floating_point for kind in kinds):
+                remedy = f"it holds integers ({kinds.pop()}); give floats, as example_input.float()"
             raise InputError(
                 f"{type(model).__name__} cannot be run on example_input ({type(error).__name__}: "
-                f"{error}); give a tensor, or a tuple of what its forward method takes, with at "
-                "least 2 examples"
+                f"{words}); {remedy}"
             ) from error
     return tracer.trace
 
@@ -108,6 +124,8 @@ def _check(model: nn.Module, example: tuple[Any, ...]) -> None:
         problem = f"{kind} has lazy layers without weights yet; run it once on example_input before"
     elif any(x.is_meta for x in (*model.parameters(), *inputs)):
         problem = f"{kind} or example_input is on device meta; use to_empty(device=...) before"
+    elif not all(bool(x.isfinite().all()) for x in numbers):
+        problem = "example_input holds NaN or infinite numbers; give a batch without them"
     elif numbers and not any(bool(x.any()) for x in numbers):
         problem = "example_input is all zeros; give a batch of data or torch.randn"
     else:
@@ -150,9 +168,12 @@ def _set(tensor: Tensor, signal: Signal) -> None:
 
 
 class _Tracer(TorchFunctionMode):
-    def __init__(self, model: nn.Module, on_layer: Callable[[LayerCall, Respond], None]) -> None:
+    def __init__(
+        self, model: nn.Module, on_layer: Callable[[LayerCall, Respond], None], empirical: bool
+    ) -> None:
         super().__init__()
         self.model, self.on_layer, self.trace = model, on_layer, Trace()
+        self.empirical = empirical
         self.names = {id(p): name for name, p in model.named_parameters()}
         self.inside: nn.Module | None = None  # a module that is one function of single numbers
 
@@ -209,13 +230,16 @@ class _Tracer(TorchFunctionMode):
     def _measured(self, out: Tensor, name: str, signals: Sequence[Signal]) -> Signal:
         first = signals[0]
         if name in NORMS and not first.functions:  # its size is another then, not its shape
-            behind = {"origins": first.origins, **lengths(signals)}
+            behind = {"origins": first.origins, **lengths(signals), **SETTLED}
             return measured(out, f"{name} (measured)", is_normal=first.is_normal, **behind)
         if is_independent_sum(name, signals):
             return measured(out, "a sum (measured)", **self.trace.residual_sum(*signals))
         for signal in signals:
             self.trace.consume(signal)
-        return measured(out, f"{name} (measured)", **lengths(signals))
+        details = lengths(signals) | (SETTLED if name in NORMS else {})
+        if name in DIVISIONS and len(signals) == 2:
+            details |= combined(signals, [1, -1])
+        return measured(out, f"{name} (measured)", **details)
 
     def _function(
         self, func: Any, name: str, args: Any, kwargs: Any, signals: Sequence[Signal]
@@ -242,7 +266,8 @@ class _Tracer(TorchFunctionMode):
                 signals[0].mean * signals[1].mean,
                 signals[0].second * signals[1].second,
             )
-            return normal(mean, second, "a product", **lengths(signals))
+            details = lengths(signals) | combined(signals, [1, 1])
+            return normal(mean, second, "a product", **details)
         return None
 
     def _elementwise(
@@ -285,14 +310,19 @@ class _Tracer(TorchFunctionMode):
     def _respond(self, out: Tensor, call: LayerCall) -> None:
         """Let the responses of a layer carry their signal, which follows from its weights as they
         are."""
-        second = call.fan_in * float(call.weight.double().square().mean()) * call.signal.second
+        by_weight = call.fan_in * float(call.weight.double().square().mean()) * call.signal.second
+        second = by_weight
         if call.bias is not None:
             second += float(call.bias.double().square().mean())
         measured_second = float(out.detach().double().square().mean())
         self.trace.responses.setdefault(call.name, (second, measured_second))
-        details = {"origins": (call.name,), "ends": (call.name,)}
+        self.trace.last[call.name] = measured_second
+        details: dict[str, Any] = {"origins": (call.name,), "ends": (call.name,)}
         details |= lengths_after([call.signal], call.name)
-        _set(out, normal(0.0, second, call.name, **details))
+        details["growth"] *= by_weight / second if 0 < second < math.inf else 1.0
+        details["spread"] += call.signal.fluctuation / call.weight.shape[1]
+        followed = measured_second if self.empirical else second
+        _set(out, normal(0.0, followed, call.name, **details))
 
     def _meet(self, call: LayerCall, respond: Respond) -> None:
         self.trace.uses[call.name] += 1
@@ -316,6 +346,7 @@ class _Tracer(TorchFunctionMode):
         parts = zip(names, args[:3], joint.chunk(3), biases, signals, strict=True)
         for name, x, weight, bias, signal in parts:
             self.trace.consume(signal)
+            self.trace.feeds.setdefault(name, []).append((("attention",), 1.0))
             call = LayerCall(name, weight, bias, weight.shape[1], weight.shape[0], signal)
             self._meet(call, partial(F.linear, x, weight, bias))
         plain = list(args)

@@ -5,7 +5,8 @@ from torch import nn
 from rectifiers import activations as A
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
-from rectifiers.training.optim import build_optimizer, parameter_groups
+from rectifiers.parameters import parameter_groups
+from rectifiers.training.optim import build_optimizer
 
 
 class OwnSlope(nn.Module):

@@ -2,7 +2,7 @@
 channels, input_px)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rectifiers.activation_modules import outputs, pieces
 from rectifiers.activations import ByLayer
-from rectifiers.chains import LayerReport
+from rectifiers.chains import LayerReport, layer_reports
 from rectifiers.initialization import initialize
 from rectifiers.initializers import Rule
 from rectifiers.models.network import ActivationFactory, ImageNetwork
@@ -86,33 +86,23 @@ class ModuleNetwork(ImageNetwork):
         }
 
     def initialize(
-        self, rule: Rule, *, seed: int, name: str, bias: Any, images: Tensor | None = None
+        self,
+        rule: Rule,
+        *,
+        seed: int,
+        name: str,
+        bias: Any,
+        images: Tensor | None = None,
+        mode: Literal["forward", "empirical"] = "forward",
     ) -> list[LayerReport]:
         """Fill all layers for what they read (see `rectifiers.initialize`); return the init report.
 
         images: what they read, [N, channels, px, px]; by default `example()`.
         """
         images = self.example() if images is None else images
-        report = initialize(self.module, rule, example_input=images, seed=seed, bias=bias)
+        report = initialize(self.module, images, init=rule, seed=seed, bias=bias, mode=mode)
         self.left = [f"{name} was left as it was: {why}" for name, why in report.left.items()]
-        return [
-            LayerReport(
-                layer=row.layer.removesuffix(".weight"),
-                shape=list(row.shape),
-                fan_in=row.fan_in,
-                fan_out=row.fan_out,
-                activation_before=row.reads,
-                activation_after=row.feeds,
-                forward_gain=(row.share / row.second_in) ** 0.5 if row.second_in > 0 else None,
-                backward_gain=None,
-                rule=name,
-                std_asked=row.std,
-                std_drawn=row.std_drawn,
-                mean_drawn=row.mean_drawn,
-                bias=bias,
-            )
-            for row in report.layers
-        ]
+        return layer_reports(report, name, bias)
 
 
 def _count_multiply_adds(

@@ -179,7 +179,13 @@ class PReLU(nn.PReLU):
     Outputs equal torch's to the bit, gradients to rounding. torch's own operation is used without a
     gradient, in double precision, for less than 16,384 numbers on a CPU, and without a C compiler
     or Triton. As after ReLU, and unlike after torch's layer, the output must not be changed in
-    place."""
+    place.
+
+    Examples:
+        >>> layer = PReLU(16)  # one slope per channel
+        >>> layer(torch.full((1, 16, 8, 8), -1.0)).mean().item()
+        -0.25
+    """
 
     from_output: bool | None = None  # what `batched_slope_check` knows of the slopes
 
@@ -204,6 +210,37 @@ def _is_supported(x: Tensor, slopes: Tensor) -> bool:
         and (x.dtype == torch.float32 or torch.is_autocast_enabled(device))
         and len(slopes) in (1, x.shape[1])
     )
+
+
+def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
+    """Replace every `nn.PReLU` of `model` by `PReLU`, in place, and return the model.
+
+    The slopes stay the same parameters, so that an optimiser and a checkpoint go on with them. No
+    layer may change an activation's output in place, which torch's own layer allows.
+    relu: replace every `nn.ReLU`, too, by a PReLU with one slope of 0.25.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.PReLU(8), nn.Linear(8, 8), nn.ReLU())
+        >>> swap_prelu(model, relu=True)[3]
+        PReLU(num_parameters=1)
+    """
+    swapped: dict[nn.Module, nn.Module] = {}  # a module that stands in two places stays one
+    for place, module in list(model.named_modules(remove_duplicate=False)):
+        if type(module) is not nn.PReLU and not (relu and type(module) is nn.ReLU):
+            continue
+        if module not in swapped:
+            slopes = module.weight if isinstance(module, nn.PReLU) else None
+            new = PReLU(1 if slopes is None else slopes.numel()).train(module.training)
+            if slopes is not None:
+                new.weight = slopes
+            elif other := [p for p in model.parameters() if p.is_floating_point()]:
+                new = new.to(other[0])
+            swapped[module] = new
+        if not place:
+            return swapped[module]
+        parent, _, name = place.rpartition(".")
+        setattr(model.get_submodule(parent), name, swapped[module])
+    return model
 
 
 @contextmanager

@@ -36,7 +36,13 @@ ONLOOKERS = (
 
 # Keys that came later, with the value that all runs before them had. They are part of the id where
 # they have another one.
-LATER = {"data.pad_px": 0, "data.protocol": "paper", "fast": False, "scheduler.warmup_epochs": 0}
+LATER = {
+    "data.pad_px": 0,
+    "data.protocol": "paper",
+    "fast": False,
+    "init.mode": "closed_form",
+    "scheduler.warmup_epochs": 0,
+}
 
 DIAGNOSTICS, INTERVENTIONS = "rectifiers.training.diagnostics", "rectifiers.training.interventions"
 # A function that moved, or became a class, is hashed by its first address.

@@ -63,10 +63,24 @@ class Init(Target):
     """How weights and biases start."""
 
     bias: Real | Literal["torch_default"]  # of every bias; torch_default: uniform up to 1/sqrt(n)
+    # empirical: each layer is corrected by its responses to the first batch; see
+    # `rectifiers.initialize`
+    mode: Literal["closed_form", "empirical"] = "closed_form"
     # whether the first layer, which has no activation before it, gets variance 1/n
     first_layer_linear: bool
     # fixed standard deviations of the linear layers in order
     fc_std: tuple[Positive, ...] | None
+
+    @model_validator(mode="after")
+    def _check_mode(self) -> Self:
+        if self.mode == "empirical" and (self.fc_std is not None or self.first_layer_linear):
+            key = "fc_std" if self.fc_std is not None else "first_layer_linear"
+            usual = "null" if self.fc_std is not None else "false"
+            raise InputError(
+                f"init.mode=empirical measures every layer, which init.{key} fixes; give "
+                f"init.{key}={usual}"
+            )
+        return self
 
 
 class Model(Section):

@@ -7,6 +7,13 @@ class InputError(Exception):
 
     on_all_ranks: whether all processes of a run raise it, so that they can go on to the next run
     together; status: of the process that it ends, 2 for a command line that cannot be read.
+
+    Examples:
+        >>> try:
+        ...     raise InputError("mode=up is not known; choose one of: forward, backward")
+        ... except InputError as error:
+        ...     print(error)
+        mode=up is not known; choose one of: forward, backward
     """
 
     def __init__(self, message: str, *, on_all_ranks: bool = False, status: int = 1) -> None:

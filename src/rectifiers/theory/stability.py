@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from rectifiers.activation_modules import outputs, pieces
-from rectifiers.gains import Moments, moments
+from rectifiers.activations import as_module
+from rectifiers.gains import Activation, Moments, moments
 from rectifiers.runtime.errors import InputError
 
 NEUTRAL = 1e-3  # of the slope of the variance map
@@ -128,9 +129,9 @@ class Stability:
         return "\n".join(["| | |", "| --- | --- |", *rows])
 
 
-def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stability:
+def stability(activation: Activation, depth: int, *, units: int = 256) -> Stability:
     """Return what becomes of a signal in a chain of `depth` layers of `units` units with
-    `activation`.
+    `activation`, a module, a function of tensors or a name.
 
     The weights have the forward gain (section 2.2, for any activation) and the first layer makes
     E[y^2] = 1.
@@ -142,12 +143,13 @@ def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stabili
     Examples:
         >>> stability(nn.ReLU(), 30).fixed_point
         'neutral'
-        >>> f"{stability(nn.GELU(), 30).error_growth:.0f}"
+        >>> f"{stability('gelu', 30).error_growth:.0f}"
         '50'
     """
     for name, value in (("depth", depth), ("units", units)):
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{name}={value} is not usable; give a whole number at least 1")
+    activation = as_module(activation)
     unit = moments(activation)
     usable = all(0 < moment < math.inf for moment in (unit.second, unit.derivative_second))
     slope = unit.map_slope if math.isfinite(unit.map_slope) else None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rectifiers.activations import relu
-from rectifiers.chains import LayerReport, initialize_chain, warn_of_drift
+from rectifiers.chains import LayerReport, initialize_chain, initialize_empirically, warn_of_drift
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
 from rectifiers.data.sources import Source, three_splits
@@ -23,6 +23,7 @@ from rectifiers.initializers import needs_images
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
 from rectifiers.models.rows import depth, trace
+from rectifiers.parameters import parameter_groups
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.provenance import provenance
@@ -78,7 +79,8 @@ def build(
     preprocess, statistics_hash = build_preprocess(config, data)
     network, init_report = run_on_all_ranks(lambda: initial_network(config, data, preprocess))
     warnings = network.left if isinstance(network, ModuleNetwork) else []
-    if isinstance(network, Network) and config.model.norm == "none":
+    is_plain = config.model.norm == "none" and config.init.mode == "closed_form"
+    if is_plain and isinstance(network, Network):
         drift = warn_of_drift(network.sites())
         warnings = [drift] if drift else []
     device = torch.cuda.get_device_name() if config.trainer.accelerator == "gpu" else "cpu"
@@ -240,14 +242,15 @@ def build_network(
     rule = import_function("init", config.init)
     build = _row_network if config.model.rows is not None else _module_network
     network = build(config, source, flat_input)
-    batch = images() if images and needs_images(rule) else None
-    settings: dict[str, Any] = {
-        "seed": config.seed,
-        "name": config.init.target.rpartition(".")[2],
-        "bias": config.init.bias,
-    }
+    is_empirical = config.init.mode == "empirical"
+    batch = images() if images and (is_empirical or needs_images(rule)) else None
+    name = config.init.target.rpartition(".")[2]
+    settings: dict[str, Any] = {"seed": config.seed, "name": name, "bias": config.init.bias}
     if isinstance(network, ModuleNetwork):
+        settings["mode"] = "empirical" if is_empirical else "forward"
         init_report = network.initialize(rule, **settings, images=batch)
+    elif is_empirical:
+        init_report = initialize_empirically(network, network.sites(), rule, batch, **settings)
     else:
         settings["first_layer_linear"] = config.init.first_layer_linear
         settings["fc_std"] = config.init.fc_std
@@ -366,7 +369,7 @@ def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
         InputError: for a setting that its class refuses.
     """
     settings = config.optim
-    groups = optim.parameter_groups(
+    groups = parameter_groups(
         network,
         lr=settings.lr,
         weight_decay=settings.weight_decay,

@@ -1,4 +1,4 @@
-"""Parameter groups for any optimiser, and the rules by which the learning rate drops."""
+"""The optimiser, and the rules by which the learning rate drops."""
 
 import inspect
 import math
@@ -6,41 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-
-
-def parameter_groups(
-    network: nn.Module,
-    *,
-    lr: float,
-    weight_decay: float,
-    bias_lr_factor: float = 1.0,
-    slope_weight_decay: float = 0.0,
-) -> list[dict[str, Any]]:
-    """Return groups for an optimiser: decay on the weights of conv and linear layers alone, their
-    biases at `bias_lr_factor` times the learning rate.
-
-    Slopes of any activation and parameters of normalisation do not decay: decay would pull a slope
-    to 0, which is ReLU (section 2.1). slope_weight_decay: decay of PReLU's slopes all the same."""
-    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
-    weights = [layer.weight for layer in layers]
-    biases = [layer.bias for layer in layers if layer.bias is not None]
-    in_layers = {id(p) for p in weights + biases}
-    others = [p for p in network.parameters() if id(p) not in in_layers]
-    slopes: list[nn.Parameter] = []
-    if slope_weight_decay:
-        slope_ids = {id(m.weight) for m in network.modules() if isinstance(m, nn.PReLU)}
-        slopes = [p for p in others if id(p) in slope_ids]
-        others = [p for p in others if id(p) not in slope_ids]
-    groups = [
-        {"params": weights, "lr": lr, "weight_decay": weight_decay},
-        {"params": biases, "lr": lr * bias_lr_factor, "weight_decay": 0.0},
-        {"params": others, "lr": lr, "weight_decay": 0.0},
-        {"params": slopes, "lr": lr, "weight_decay": slope_weight_decay},
-    ]
-    return [group for group in groups if group["params"]]
 
 
 def build_optimizer(

@@ -1,0 +1,313 @@
+"""Initialisation beside other libraries: results/LIBRARIES.md, from results/libraries.json.
+
+    python scripts/libraries.py                    all of it, some twenty minutes on one core
+    python scripts/libraries.py "50 layers, SiLU"  networks again, beside what is there
+    python scripts/libraries.py --check            exit with 1 where the page is stale
+
+Small networks of different kinds get their first weights in eight ways, and are trained for 200
+steps of Adam on handwritten digits of 8 px, from three seeds each. It needs AnyInit, which is no
+dependency of this project: `pip install anyinit==0.4.0`."""
+
+import copy
+import importlib.util
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+from rectifiers import activations, initialize
+from rectifiers.parameters import LAYERS
+from rectifiers.report import table
+from rectifiers.results.documents import write_or_check
+from rectifiers.runtime.console import cli_errors
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import write_text
+
+RESULTS = Path(__file__).parents[1] / "results"
+NUMBERS, PAGE = RESULTS / "libraries.json", RESULTS / "LIBRARIES.md"
+SEEDS, RATE, STEPS, BATCH = 3, 1e-3, 200, 32
+TRAINED = 1300  # images; the other 497 are for the test
+DEPTH, WIDTH, CHANNELS = 50, 64, 16
+HEAD = f"""# Initialisation beside other libraries
+
+Made by `python scripts/libraries.py`.
+
+Networks of different kinds start in several ways and train for {STEPS} steps of Adam with batches
+of {BATCH} and a rate of {RATE:g} on handwritten digits of 8 px, from {SEEDS} seeds. AnyInit is
+0.4.0, to which the own activation is registered. LSUV, DKS and TAT are those of this library; the
+last two replace the activation.
+
+- E[y²]: the mean square of the scores on 128 images, from the smallest to the largest seed
+- gradients: the norm of the loss's gradient by the first weight over that by the last
+- CPU s: what the start takes; layers: how many it filled
+- loss: the mean of the last 20 steps; test error: mean ± standard deviation over the seeds
+"""
+
+
+class Bent(nn.Module):
+    """An activation of a user's own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.7 * x)
+
+
+class Residual(nn.Module):
+    """x + conv(relu(conv(x))), without normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(F.relu(self.first(x)))
+
+
+class Dense(nn.Module):
+    """x beside gelu(conv(x))."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, F.gelu(self.conv(x))], 1)
+
+
+def chain(activation: Callable[[], nn.Module]) -> nn.Module:
+    sizes = [(64, WIDTH), *[(WIDTH, WIDTH)] * (DEPTH - 2)]
+    layers = [m for size in sizes for m in (nn.Linear(*size), activation())]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(WIDTH, 10))
+
+
+def maps(*blocks: nn.Module, channels: int = CHANNELS) -> nn.Module:
+    """Return convolutional blocks between a first convolution and scores."""
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
+    return nn.Sequential(nn.Conv2d(1, CHANNELS, 3, 2, 1), *blocks, *head)
+
+
+def plain() -> nn.Module:
+    layers = [(nn.GELU(), nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)) for _ in range(19)]
+    return maps(*(m for pair in layers for m in pair), nn.GELU())
+
+
+def resnet() -> nn.Module:
+    from timm.models.resnet import BasicBlock, ResNet
+
+    widths = {"channels": (16, 32, 64, 128), "stem_width": 16}
+    return ResNet(BasicBlock, (1, 1, 1, 1), num_classes=10, in_chans=1, **widths)
+
+
+def transformer() -> nn.Module:
+    from timm.models.vision_transformer import VisionTransformer
+
+    sizes = {"img_size": 8, "patch_size": 2, "embed_dim": 32, "depth": 6, "num_heads": 4}
+    return VisionTransformer(in_chans=1, num_classes=10, **sizes)
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "50 layers, ReLU": partial(chain, nn.ReLU),
+    "50 layers, SiLU": partial(chain, nn.SiLU),
+    "50 layers, own activation": partial(chain, Bent),
+    "20 convolutions, GELU": plain,
+    "20 residual blocks, no norm": lambda: maps(*(Residual() for _ in range(20))),
+    "12 concatenations, GELU": lambda: maps(
+        *(Dense(CHANNELS + 8 * n) for n in range(12)), channels=CHANNELS + 8 * 12
+    ),
+    "ResNet with batch norm (timm)": resnet,
+    "transformer (timm)": transformer,
+}
+SHAPED = {  # the networks that deep kernel shaping, or its form for rectifiers, is for
+    "50 layers, ReLU": partial(activations.tat_leaky_relu, WIDTH, depth=DEPTH - 1),
+    "50 layers, SiLU": partial(activations.dks, WIDTH, function="silu", depth=DEPTH - 1),
+}
+
+
+def by_default(model: nn.Module, x: Tensor) -> None:
+    for module in model.modules():
+        if callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
+
+
+def by_timm(model: Any, x: Tensor) -> None:
+    if type(model).__module__.startswith("timm"):
+        model.init_weights()
+    else:
+        builder = importlib.import_module("timm.models._efficientnet_builder")
+        builder.efficientnet_init_weights(model)
+
+
+def by_anyinit(model: nn.Module, x: Tensor, mode: str) -> None:
+    anyinit = importlib.import_module("anyinit")
+    if "bent" not in anyinit.registered_activations():
+        anyinit.register_activation(Bent)
+    anyinit.initialize(model, mode, x if mode == "empirical" else tuple(x.shape))
+
+
+STARTS: dict[str, tuple[Callable[[nn.Module, Tensor], object], str]] = {  # and what a user writes
+    "torch's default": (by_default, ""),
+    "timm": (by_timm, "efficientnet_init_weights(model)` or `model.init_weights()"),
+    "AnyInit, analytic": (
+        partial(by_anyinit, mode="analytic"),
+        'anyinit.initialize(model, "analytic", tuple(x.shape))',
+    ),
+    "AnyInit, empirical": (
+        partial(by_anyinit, mode="empirical"),
+        'anyinit.initialize(model, "empirical", x)',
+    ),
+    "LSUV": (partial(initialize, init="lsuv"), 'initialize(model, x, init="lsuv")'),
+    "DKS or TAT": (
+        initialize,
+        "initialize(model, x)` with another activation in the model: `dks(64, depth=49)",
+    ),
+    "rectifiers": (initialize, "initialize(model, x)"),
+    "rectifiers, empirical": (
+        partial(initialize, mode="empirical"),
+        'initialize(model, x, mode="empirical")',
+    ),
+}
+
+
+def digits(seed: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Return images [N, 1, 8, 8] with mean 0 and mean square 1, and labels, each for training and
+    for the test."""
+    images, labels = map(torch.from_numpy, load_digits(return_X_y=True))
+    x = images.float().view(-1, 1, 8, 8)
+    x = (x - x.mean()) / x.std()
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    parts = order[:TRAINED], order[TRAINED:]
+    return [x[part] for part in parts], [labels[part] for part in parts]
+
+
+def weights(model: nn.Module) -> list[nn.Parameter]:
+    return [m.weight for m in model.modules() if isinstance(m, LAYERS)]
+
+
+def started(name: str, start: str, x: Tensor, seed: int) -> tuple[nn.Module, float, int]:
+    """Return a network with its first weights, the CPU seconds that they took, and how many of its
+    layers got them."""
+    torch.manual_seed(seed)
+    model = chain(SHAPED[name]) if start == "DKS or TAT" else NETWORKS[name]()
+    before = [weight.detach().clone() for weight in weights(model)]
+    began = time.process_time()
+    STARTS[start][0](model.train(), x)
+    seconds = time.process_time() - began
+    pairs = zip(weights(model), before, strict=True)
+    return model, seconds, sum(not torch.equal(now, then) for now, then in pairs)
+
+
+def measure(name: str, start: str, seed: int) -> dict[str, Any]:
+    """Return what one start makes of a network: its signal, its gradients, and where training
+    takes it."""
+    images, labels = digits(seed)
+    batch, answers = images[0][-128:], labels[0][-128:]
+    model, seconds, filled = started(name, start, batch, seed)
+    trained = train(copy.deepcopy(model), images, labels)
+    y = model(batch)
+    F.cross_entropy(y, answers).backward()
+    ends = weights(model)[0].grad, weights(model)[-1].grad
+    first, last = (math.nan if grad is None else float(grad.norm()) for grad in ends)
+    return {
+        "second": float(y.detach().double().square().mean()),
+        "gradient_ratio": first / last if last else math.nan,
+        "cpu_s": seconds,
+        "filled": filled,
+        "layers": len(weights(model)),
+        **trained,
+    }
+
+
+def train(model: nn.Module, images: list[Tensor], labels: list[Tensor]) -> dict[str, float]:
+    """Train a network; return its loss of the last 20 steps, and its error of the test."""
+    optimizer, losses = torch.optim.Adam(model.parameters(), lr=RATE, fused=True), []
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(STEPS):
+        rows = torch.randint(TRAINED, (BATCH,), generator=generator)
+        loss = F.cross_entropy(model(images[0][rows]), labels[0][rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    with torch.no_grad():
+        wrong = model.eval()(images[1]).argmax(1) != labels[1]
+    return {"loss": fmean(losses[-20:]), "test_error_pct": 100 * float(wrong.double().mean())}
+
+
+def spread(numbers: Iterable[float]) -> str:
+    values = sorted(numbers)
+    return f"{values[0]:.2g} to {values[-1]:.2g}"
+
+
+def rows(name: str, results: dict[str, Any]) -> list[tuple[str, ...]]:
+    lines = []
+    for start, seeds in results.items():
+        errors = [seed["test_error_pct"] for seed in seeds]
+        lines.append(
+            (
+                start,
+                spread(seed["second"] for seed in seeds),
+                spread(seed["gradient_ratio"] for seed in seeds),
+                f"{median(seed['cpu_s'] for seed in seeds):.2f}",
+                f"{seeds[0]['filled']} of {seeds[0]['layers']}",
+                f"{fmean(seed['loss'] for seed in seeds):.2g}",
+                f"{fmean(errors):.1f} ± {stdev(errors):.1f}",
+            )
+        )
+    return lines
+
+
+def errors(name: str, results: dict[str, Any]) -> tuple[str, ...]:
+    """Return the start of the lowest test error of a network, and the errors of it and of ours."""
+    means = {
+        start: fmean(seed["test_error_pct"] for seed in seeds) for start, seeds in results.items()
+    }
+    lowest = min(means, key=lambda start: means[start])
+    ours = ("rectifiers", "rectifiers, empirical")
+    return (name, lowest, *(f"{means[start]:.1f}" for start in (lowest, *ours)))
+
+
+def page(results: dict[str, Any]) -> str:
+    head = ("start", "E[y²]", "gradients", "CPU s", "layers", "loss", "test error, %")
+    calls = [(start, f"`{call}`" if call else "") for start, (_, call) in STARTS.items()]
+    names = [name for name in NETWORKS if name in results]
+    lowest = table(
+        ("test error, %", "lowest from", "which has", "rectifiers", "rectifiers, empirical"),
+        [errors(name, results[name]) for name in names],
+    )
+    parts = [f"{HEAD}\n{table(('start', 'what a user writes'), calls)}", lowest]
+    for name in names:
+        parts.append(f"## {name}\n\n{table(head, rows(name, results[name]))}")
+    return "\n\n".join(parts) + "\n"
+
+
+def main(arguments: list[str]) -> None:
+    check = arguments == ["--check"]
+    names = [] if check else arguments or [*NETWORKS]
+    if unknown := [name for name in names if name not in NETWORKS]:
+        raise InputError(f"{unknown[0]} is not known; choose from: {', '.join(NETWORKS)}")
+    if names and importlib.util.find_spec("anyinit") is None:
+        raise InputError("AnyInit is not installed; call pip install anyinit==0.4.0")
+    results = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+    for name in names:
+        results[name] = {}
+        for start in STARTS:
+            if start == "DKS or TAT" and name not in SHAPED:
+                continue
+            print(f"{name}, {start}", file=sys.stderr, flush=True)
+            results[name][start] = [measure(name, start, seed) for seed in range(SEEDS)]
+        write_text(NUMBERS, json.dumps(results, indent=1) + "\n")
+    write_or_check({PAGE: page(results)}, check, "python scripts/libraries.py")
+
+
+if __name__ == "__main__":
+    with cli_errors():
+        main(sys.argv[1:])

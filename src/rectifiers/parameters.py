@@ -1,0 +1,57 @@
+"""Parameter groups for any optimiser."""
+
+from typing import Any
+
+from torch import nn
+
+LAYERS = (
+    *(nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+)
+
+
+def parameter_groups(
+    model: nn.Module,
+    *,
+    weight_decay: float,
+    lr: float | None = None,
+    bias_lr_factor: float = 1.0,
+    slope_weight_decay: float = 0.0,
+) -> list[dict[str, Any]]:
+    """Return groups for an optimiser: decay on the weights of conv and linear layers, and of
+    `nn.MultiheadAttention`, alone.
+
+    Biases, slopes of any activation, parameters of normalisation and embeddings do not decay: decay
+    would pull a slope to 0, which is ReLU (section 2.1). lr: of the groups, by default the
+    optimiser's; bias_lr_factor: on it, for the biases of layers, which needs `lr`.
+    slope_weight_decay: decay of PReLU's slopes all the same.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.PReLU(8), nn.LayerNorm(8))
+        >>> groups = parameter_groups(model, weight_decay=0.05)
+        >>> [(len(group["params"]), group["weight_decay"]) for group in groups]
+        [(1, 0.05), (1, 0.0), (3, 0.0)]
+    """
+    layers = [m for m in model.modules() if isinstance(m, LAYERS)]
+    weights = [layer.weight for layer in layers]
+    attentions = [m for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
+    weights += [p for m in attentions for p in m.parameters(recurse=False) if p.dim() == 2]
+    biases = [layer.bias for layer in layers if layer.bias is not None]
+    weights, biases = list(dict.fromkeys(weights)), list(dict.fromkeys(biases))
+    in_layers = {id(p) for p in weights + biases}
+    others = [p for p in model.parameters() if id(p) not in in_layers]
+    slopes: list[nn.Parameter] = []
+    if slope_weight_decay:
+        slope_ids = {id(m.weight) for m in model.modules() if isinstance(m, nn.PReLU)}
+        slopes = [p for p in others if id(p) in slope_ids]
+        others = [p for p in others if id(p) not in slope_ids]
+    groups: list[dict[str, Any]] = [
+        {"params": weights, "weight_decay": weight_decay},
+        {"params": biases, "weight_decay": 0.0},
+        {"params": others, "weight_decay": 0.0},
+        {"params": slopes, "weight_decay": slope_weight_decay},
+    ]
+    if lr is not None:
+        for group in groups:
+            group["lr"] = lr * bias_lr_factor if group["params"] is biases else lr
+    return [group for group in groups if group["params"]]

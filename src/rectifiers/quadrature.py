@@ -1,0 +1,133 @@
+"""Expectations of functions of normal numbers by quadrature, and whether a function has them.
+Needs torch and numpy alone."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rectifiers.runtime.errors import InputError
+
+REACH = 12.0  # the normal density beyond it is below 1e-31
+PANEL = 0.25  # edges fall on kinks at multiples of it: 0 (ReLU), +-1 (hardtanh), +-3 (hardswish)
+NODES_PER_PANEL = 16
+EXAMPLES = 8  # of numbers, on which an activation is tried
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Gaussian moments of an activation f, with z ~ N(0, 1), on which variance propagation rests.
+
+    second: E[f(z)^2]; its inverse is the factor on Var[w] of the forward condition (1/2 for ReLU:
+        Eq. 10).
+    derivative_second: E[f'(z)^2]; the same for the backward condition (Eq. 14).
+    map_slope: the factor by which a layer multiplies a relative error of the variance when the gain
+        is 1/second. 1 for rectifiers; below 1 the fixed point attracts (tanh), above 1 it repels
+        (GELU) and deep plain nets drift.
+
+    Examples:
+        >>> Moments(second=0.5, derivative_second=0.5, map_slope=1.0).second ** -0.5  # the gain
+        1.4142135623730951
+    """
+
+    second: float
+    derivative_second: float
+    map_slope: float
+
+
+@functools.cache
+def normal_rule() -> tuple[Tensor, Tensor]:
+    """Return nodes and weights, each float64 [nodes], with sum(weights * f(nodes)) = E[f(z)] for
+    z ~ N(0, 1).
+
+    Gauss-Legendre on short panels, not Gauss-Hermite on the whole line: a global rule loses most of
+    its digits at a kink (200 Hermite nodes leave 1e-5 for ELU), and a rule with an odd number of
+    nodes has one exactly at ReLU's."""
+    x, w = np.polynomial.legendre.leggauss(NODES_PER_PANEL)
+    left = np.arange(-REACH, REACH, PANEL)
+    nodes = (left[:, None] + PANEL * (x + 1) / 2).ravel()
+    weights = np.tile(w * PANEL / 2, len(left)) * np.exp(-(nodes**2) / 2) / np.sqrt(2 * np.pi)
+    return torch.from_numpy(nodes), torch.from_numpy(weights)
+
+
+def normal_mean(f: Callable[[Tensor], Tensor]) -> float:
+    """Return E[f(z)] for z ~ N(0, 1); `f` maps float64 [nodes] to [nodes] elementwise."""
+    nodes, weights = normal_rule()
+    return float((weights * f(nodes)).sum())
+
+
+def root_between(
+    function: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-12
+) -> float:
+    """Return where a continuous, finite `function` changes its sign between `low` and `high`, by
+    Ridders' method.
+
+    tolerance: of the result, relative to 1 or to its own size.
+
+    Raises:
+        ValueError: where both ends have one sign.
+
+    >>> f"{root_between(lambda x: x**2 - 2, 0, 2):.10f}"
+    '1.4142135624'
+    """
+    at_low, at_high = function(low), function(high)
+    if at_low == 0 or at_high == 0:
+        return low if at_low == 0 else high
+    if not at_low * at_high < 0:
+        raise ValueError(f"no root: {at_low:g} at {low:g} and {at_high:g} at {high:g}")
+    root = math.inf
+    while True:
+        middle = (low + high) / 2
+        at_middle = function(middle)
+        # the root of the line through the three points, which a factor exp(x) has put on one
+        rise = (middle - low) * math.copysign(1, at_low) * at_middle
+        before, root = root, middle + rise / math.sqrt(at_middle**2 - at_low * at_high)
+        at_root = function(root)
+        if at_root == 0 or abs(root - before) <= tolerance * max(1.0, abs(root)):
+            return root
+        if at_middle * at_root < 0:
+            low, at_low, high, at_high = middle, at_middle, root, at_root
+        elif at_low * at_root < 0:
+            high, at_high = root, at_root
+        else:
+            low, at_low = root, at_root
+
+
+def describe(activation: nn.Module) -> str:
+    """Return the module with its settings in one line: LeakyReLU(negative_slope=0.01)."""
+    return " ".join(repr(activation).split())
+
+
+def is_elementwise(function: Callable[..., Any], tensors: Sequence[Tensor]) -> bool:
+    """Return whether each number of the result depends on the numbers of `tensors` in its own place
+    alone."""
+    if any(x.shape != tensors[0].shape for x in tensors):
+        return False
+    generator, place = torch.Generator().manual_seed(0), tensors[0].numel() // 2
+    drawn = [torch.randn(x.shape, generator=generator).to(x) for x in tensors]
+    disturbed = [x.clone() for x in drawn]
+    for x in disturbed:
+        x.view(-1)[place] += 10
+    try:
+        out, other = (function(*(x.clone() for x in inputs)) for inputs in (drawn, disturbed))
+    except Exception:
+        return False
+    if not isinstance(out, Tensor) or out.shape != drawn[0].shape:
+        return False
+    changed = ~torch.isclose(out, other, rtol=0, atol=0, equal_nan=True).reshape(-1)
+    changed[place] = False
+    return not bool(changed.any())
+
+
+def no_moments(activation: nn.Module, reason: str) -> InputError:
+    """Return the error of an activation whose moments quadrature cannot find."""
+    return InputError(
+        f"activation {describe(activation)} {reason}, so its moments cannot be found by "
+        "quadrature; give it a method `moments()` that returns rectifiers.Moments, or use an "
+        "initialiser that needs no gain, such as init=gaussian"
+    )

@@ -1,0 +1,250 @@
+"""What `initialize` and `propagation` return: tables of a network's layers, in text, Markdown and
+HTML."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from rectifiers.runtime.errors import InputError
+
+Row = Sequence[str]
+GROWTH_LIMIT = 10.0  # of an error of the mean square, from the network's input on
+LARGEST_BIAS = 0.3  # part of E[y^2] that biases may have: more of them drowns what a layer reads
+LARGEST_RATIO = 4.0  # of measured and predicted, beside three standard deviations of its logarithm
+LARGEST_SECOND = 1e4  # E[y^2] from which on, or below the inverse of which, a signal is lost
+
+
+def table(head: Row, rows: Sequence[Row]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+class Report(ABC):
+    """Rows of layers, which print as an aligned table and show as HTML in a notebook."""
+
+    @property
+    def title(self) -> str:
+        """What stands above the table."""
+        return ""
+
+    @property
+    @abstractmethod
+    def head(self) -> Row:
+        """The names of the columns."""
+
+    @abstractmethod
+    def rows(self) -> list[Row]:
+        """Return a row per layer."""
+
+    def notes(self) -> list[str]:
+        """Return what stands below the table."""
+        return []
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown, and its notes as a list."""
+        notes = "\n".join(f"- {note}" for note in self.notes())
+        parts = (self.title, table(self.head, self.rows()), notes)
+        return "\n\n".join(part for part in parts if part)
+
+    def __str__(self) -> str:
+        columns = [
+            _aligned(name, column)
+            for name, column in zip(self.head, zip(*self.rows(), strict=True), strict=False)
+        ]
+        lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+        return "\n".join([*filter(None, [self.title]), *lines, *self.notes()])
+
+    def _repr_html_(self) -> str:
+        def cells(line: Row, tag: str) -> str:
+            return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in line)}</tr>"
+
+        body = "".join(cells(row, "td") for row in self.rows())
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
+        title = f"<p>{escape(self.title)}</p>" if self.title else ""
+        return f"{title}<table>{cells(self.head, 'th')}{body}</table><ul>{notes}</ul>"
+
+
+def _aligned(name: str, cells: Row) -> list[str]:
+    """Return a column with its name, numbers to the right and words to the left."""
+    width = max(map(len, (name, *cells)))
+    is_numeric = all(cell.replace("-", "").replace(".", "")[:1].isdigit() for cell in cells if cell)
+    return [text.rjust(width) if is_numeric else text.ljust(width) for text in (name, *cells)]
+
+
+@dataclass(frozen=True)
+class LayerInit:
+    """One layer that was filled.
+
+    reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its
+    responses. share: the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual
+    branch. std: asked of the rule; std_drawn, mean_drawn: of the weights. predicted, measured:
+    E[y^2] of its responses on the example (None within attention), at the first use of a layer that
+    is used several times; last: measured at the last one.
+    growth: what an error of the mean square of the network's input is multiplied by up to what the
+    layer reads, by theory. bias_part: the part of E[y^2] that has to come from biases for it not to
+    grow. spread: the variance of ln E[y^2] over draws, which finite width causes."""
+
+    layer: str
+    shape: tuple[int, ...]
+    fan_in: int
+    fan_out: int
+    reads: str
+    second_in: float
+    feeds: str
+    share: float
+    std: float
+    std_drawn: float
+    mean_drawn: float
+    predicted: float | None
+    measured: float | None
+    last: float | None = None
+    bias_part: float = 0.0
+    growth: float = 1.0
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class InitReport(Report):
+    """What `initialize` did: the layers it filled, in the order of their use, and `left`, by name
+    of a parameter why it did not; unfilled: those of them that are weights of layers."""
+
+    rule: str
+    layers: tuple[LayerInit, ...]
+    left: dict[str, str]
+    unfilled: tuple[str, ...] = ()
+    mode: str = "forward"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why the network may not train, a sentence with its remedy each."""
+        sentences = [self._lost(), self._unstable(), self._surprising()]
+        if self.unfilled:
+            more = ", ..." if len(self.unfilled) > 3 else ""
+            sentences.append(
+                f"{len(self.unfilled)} layers were left as they were "
+                f"({', '.join(self.unfilled[:3])}{more}); report.left says why: fill them yourself"
+            )
+        return tuple(filter(None, sentences))
+
+    def check(self) -> "InitReport":
+        """Return the report itself.
+
+        Raises:
+            InputError: where there are warnings, with all of them.
+        """
+        if self.warnings:
+            raise InputError("; ".join(self.warnings))
+        return self
+
+    def _lost(self) -> str:
+        """Warn of the first responses that are not finite, or far too large or small."""
+        for row in self.layers:
+            if row.last is None or self.rule == "fixup":
+                continue
+            size = row.last / row.share
+            if not math.isfinite(size):
+                return (
+                    f"the responses of {row.layer} are not finite on the example; use another "
+                    "activation, normalisation or residual connections"
+                )
+            if not 1 / LARGEST_SECOND < size < LARGEST_SECOND:
+                word = "explodes" if size > 1 else "vanishes"
+                better = 'init="he", ' if self.mode == "empirical" else 'mode="empirical", '
+                place = ""
+                if row.last != row.measured:
+                    better, place = "", " at its last use"
+                elif not self._is_curable:
+                    better = ""
+                return (
+                    f"the signal {word}: the responses of {row.layer} have E[y²] = {row.last:.3g}"
+                    f"{place}; use {better}normalisation or residual connections"
+                )
+        return ""
+
+    @property
+    def _is_curable(self) -> bool:
+        is_stable = all(row.growth <= GROWTH_LIMIT for row in self.layers)
+        return is_stable or all(row.bias_part < LARGEST_BIAS for row in self.layers)
+
+    def _unstable(self) -> str:
+        """Warn of a network in which errors of the mean square grow."""
+        worst = max(self.layers, key=lambda row: row.growth, default=None)
+        if worst is None or worst.growth <= GROWTH_LIMIT:
+            return ""
+        cure = 'mode="empirical" (it measures, and draws biases), ' if self._is_curable else ""
+        lacks = any(row.bias_part == math.inf for row in self.layers)
+        reason = "without biases no start cures it" if lacks else "no start cures it"
+        return (
+            f"not stable in depth: by theory an error of the mean square grows {worst.growth:.3g} "
+            f"times up to {worst.layer}, which reads {worst.reads}"
+            f"{'' if self._is_curable else f', and {reason}'}; use {cure}normalisation, residual "
+            "connections or another activation such as relu"
+        )
+
+    def _surprising(self) -> str:
+        """Warn of the first responses that differ from theory by more than width explains."""
+        for row in self.layers:
+            if row.measured is None or not row.predicted or not 0 < row.measured < math.inf:
+                continue
+            error = abs(math.log(row.measured / row.predicted))
+            if error > math.log(LARGEST_RATIO) + 3 * math.sqrt(row.spread):
+                better = 'init="lsuv"' if self.mode == "empirical" else 'mode="empirical"'
+                return (
+                    f"the responses of {row.layer} have E[y²] = {row.measured:.3g} where "
+                    f"{row.predicted:.3g} is predicted, which width does not explain; use "
+                    f"{better}, which measures, or maps and batches that are larger"
+                )
+        return ""
+
+    @property
+    def title(self) -> str:
+        measured = ", each layer corrected by what was measured" if self.mode == "empirical" else ""
+        return f"Initialised by {self.rule}{measured}."
+
+    @property
+    def head(self) -> Row:
+        columns = ("layer", "shape", "reads", "E[x²]", "feeds", "share", "std", "drawn")
+        return (*columns, "E[y²] predicted", "measured")
+
+    def rows(self) -> list[Row]:
+        return [
+            (
+                row.layer,
+                "x".join(map(str, row.shape)),
+                row.reads,
+                f"{row.second_in:.3g}",
+                row.feeds,
+                *(f"{number:.4g}" for number in (row.share, row.std, row.std_drawn)),
+                *("" if n is None else f"{n:.3g}" for n in (row.predicted, row.measured)),
+            )
+            for row in self.layers
+        ]
+
+    def notes(self) -> list[str]:
+        left = [f"{name}: left as it was; {reason}" for name, reason in self.left.items()]
+        return [*left, *(f"warning: {sentence}" for sentence in self.warnings)]
+
+    __repr__ = Report.__str__
+
+
+@dataclass(frozen=True)
+class Propagation(Report):
+    """E[y^2] of the responses of every layer, by the network's weights as they are: predicted and
+    measured."""
+
+    responses: dict[str, tuple[float, float]]
+
+    @property
+    def head(self) -> Row:
+        return ("layer", "E[y²] predicted", "measured")
+
+    def rows(self) -> list[Row]:
+        return [
+            (name, f"{predicted:.4g}", f"{measured:.4g}")
+            for name, (predicted, measured) in self.responses.items()
+        ]
+
+    __repr__ = Report.__str__

@@ -1,0 +1,205 @@
+"""What people ask of the library in one line."""
+
+import inspect
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import rectifiers
+from rectifiers import (
+    InputError,
+    PReLU,
+    gain,
+    he_normal_,
+    initialize,
+    moments,
+    parameter_groups,
+    propagation,
+    stability,
+    swap_prelu,
+)
+from rectifiers.initializers import orthogonal
+
+
+def batch(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+def chain() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 256), nn.Linear(256, 8))
+
+
+@pytest.mark.parametrize(
+    "activation",
+    ["gelu", "GELU", F.gelu, nn.GELU, nn.GELU(), lambda x: x * torch.special.ndtr(x)],
+    ids=["name", "class name", "function", "class", "module", "lambda"],
+)
+def test_an_activation_is_given_in_any_form(activation: object) -> None:
+    exact = 1 / math.sqrt(moments(nn.GELU()).second)
+    assert gain(activation) == pytest.approx(exact, rel=1e-12)
+    assert moments(activation).map_slope == pytest.approx(moments(nn.GELU()).map_slope)
+    assert stability(activation, 30).error_growth == pytest.approx(49.6, abs=1)
+    weight = he_normal_(torch.empty(512, 1024), activation=activation)
+    assert weight.std() == pytest.approx(exact / 32, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("activation", "words"),
+    [
+        ("gulu", ["gulu", "did you mean"]),
+        (3, ["3", "function of tensors"]),
+        (nn.Threshold, ["Threshold", "needs settings"]),
+        ("threshold", ["threshold", "needs settings"]),
+        (lambda x: x.softmax(-1), ["mixes its inputs", "moments"]),
+        (lambda x: x.sum(), ["maps", "moments"]),
+        (rectifiers.activations.relu, ["ReLU", "moments"]),
+    ],
+    ids=str,
+)
+def test_what_is_no_activation_is_one_sentence(activation: object, words: list[str]) -> None:
+    with pytest.raises(InputError) as raised:
+        gain(activation)
+    sentence = str(raised.value)
+    assert "\n" not in sentence
+    assert all(word in sentence for word in words), sentence
+
+
+@pytest.mark.parametrize("distribution", ["normal", "uniform", "truncated_normal"])
+@pytest.mark.parametrize("mode", ["fan_in", "fan_out", "average"])
+def test_a_weight_has_the_std_of_its_mode_in_any_distribution(mode: str, distribution: str) -> None:
+    weight = torch.empty(256, 512, 3, 3)
+    he_normal_(weight, activation="silu", mode=mode, distribution=distribution)
+    both = moments("silu")
+    conditions = {"fan_in": 512 * 9 * both.second, "fan_out": 256 * 9 * both.derivative_second}
+    mean = (512 + 256) * 9 / 2 * (both.second + both.derivative_second) / 2
+    std = conditions.get(mode, mean) ** -0.5
+    assert weight.std() == pytest.approx(std, rel=0.005)
+    largest = {"normal": math.inf, "uniform": math.sqrt(3), "truncated_normal": 2 / 0.8796}
+    assert weight.abs().max() <= largest[distribution] * std * 1.001
+
+
+def test_fans_of_relu_are_torchs() -> None:
+    ours, theirs = torch.empty(256, 512), torch.empty(256, 512)
+    for mode in ("fan_in", "fan_out"):
+        he_normal_(ours, mode=mode, generator=torch.Generator().manual_seed(0))
+        nn.init.kaiming_normal_(
+            theirs, mode=mode, nonlinearity="relu", generator=torch.Generator().manual_seed(0)
+        )
+        torch.testing.assert_close(ours, theirs)
+    for keyword in ("mode", "distribution"):
+        with pytest.raises(InputError, match=f"{keyword}=sideways is not known; choose one of"):
+            he_normal_(ours, **{keyword: "sideways"})
+
+
+EXAMPLES = {
+    "a tensor": batch(32, 64),
+    "a shape": (32, 64),
+    "a size": torch.Size((32, 64)),
+    "arguments": (batch(32, 64),),
+    "a batch without labels": [batch(32, 64)],
+    "a batch": [batch(32, 64), torch.zeros(32, dtype=torch.long)],
+    "a batch as a tuple": (batch(32, 64), torch.zeros(32, dtype=torch.long)),
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_is_given_in_any_form(example: str) -> None:
+    report = initialize(chain(), EXAMPLES[example])
+    assert [layer.layer for layer in report.layers] == ["0.weight", "2.weight", "3.weight"]
+    stds = [layer.std for layer in initialize(chain(), example_input=EXAMPLES[example]).layers]
+    assert [layer.std for layer in report.layers] == stds
+    assert list(propagation(chain(), EXAMPLES[example]).responses) == [
+        layer.layer for layer in report.layers
+    ]
+
+
+def test_two_arguments_stay_two() -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(8, 8), nn.Linear(4, 8)
+
+        def forward(self, x: Tensor, y: Tensor, scale: float = 1.0) -> Tensor:
+            return self.one(x) + scale * self.two(y)
+
+    assert len(initialize(Sum(), (batch(4, 8), batch(4, 4))).layers) == 2
+
+
+def test_the_activation_may_be_said_instead_of_seen() -> None:
+    seen, said = (initialize(chain(), (32, 64), activation=name) for name in (None, "silu"))
+    assert said.layers[0].std == seen.layers[0].std
+    expected = [gain("silu") / 16] * 2
+    assert [layer.std for layer in said.layers[1:]] == pytest.approx(expected)
+    assert said.layers[1].reads == "SiLU() of 0.weight"
+    assert seen.layers[1].std == pytest.approx(gain("gelu") / 16, rel=0.1)
+
+
+def test_rules_are_given_by_keyword() -> None:
+    by_name, by_rule = (initialize(chain(), (32, 64), init=x) for x in ("orthogonal", orthogonal))
+    assert by_name == by_rule
+    assert by_name.rule == "orthogonal"
+
+
+def test_reports_print_as_tables() -> None:
+    report = initialize(chain(), (32, 64))
+    lines = str(report).splitlines()
+    assert lines[0] == "Initialised by he."
+    assert lines[1].split()[:4] == ["layer", "shape", "reads", "E[x²]"]
+    assert "std" in lines[1].split()
+    assert [line.split()[0] for line in lines[2:]] == ["0.weight", "2.weight", "3.weight"]
+    assert lines[1].index("measured") + len("measured") == len(lines[2])  # numbers to the right
+    assert report._repr_html_().count("<tr>") == 4
+    assert "<td>0.weight</td>" in report._repr_html_()
+    assert report.to_markdown().count("\n| ") == 5
+    assert str(propagation(chain(), (32, 64))).count("\n") == 3
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_prelus_are_swapped_and_keep_their_slopes(relu: bool) -> None:
+    shared = nn.PReLU(16, init=0.1)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), shared, nn.Sequential(shared, nn.ReLU())).eval()
+    x, slopes = batch(2, 3, 8, 8), shared.weight
+    before = model(x)
+    assert swap_prelu(model, relu=relu) is model
+    assert type(model[1]) is PReLU
+    assert model[1] is model[2][0]
+    assert model[1].weight is slopes
+    assert not model[1].training
+    assert type(model[2][1]) is (PReLU if relu else nn.ReLU)
+    assert torch.equal(model(x), before) is not relu
+    assert type(swap_prelu(nn.PReLU())) is PReLU
+    double = swap_prelu(nn.Sequential(nn.Linear(8, 8), nn.ReLU()).double(), relu=True)
+    assert double(batch(2, 8).double()).dtype is torch.float64
+
+
+def test_slopes_biases_norms_and_embeddings_do_not_decay() -> None:
+    model = nn.ModuleDict(
+        {
+            "embedding": nn.Embedding(5, 8),
+            "conv": nn.ConvTranspose1d(8, 8, 3),
+            "norm": nn.LayerNorm((8, 8)),
+            "prelu": nn.PReLU(8),
+            "attention": nn.MultiheadAttention(8, 2, add_bias_kv=True),
+            "head": nn.Linear(8, 5),
+        }
+    )
+    model["head"].weight = model["embedding"].weight  # tied: a layer's
+    names = {id(p): name for name, p in model.named_parameters()}
+    groups = parameter_groups(model, weight_decay=0.1)
+    decaying = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
+    assert decaying == {
+        *("conv.weight", "attention.in_proj_weight", "attention.out_proj.weight"),
+        "embedding.weight",
+    }
+    assert sum(len(group["params"]) for group in groups) == len(names)
+    assert all("lr" not in group for group in groups)
+    torch.optim.SGD(groups, lr=0.1)
+
+
+def test_the_package_shows_its_public_names_alone() -> None:
+    assert dir(rectifiers) == sorted(rectifiers.PUBLIC)
+    for name in rectifiers.PUBLIC:
+        assert inspect.getdoc(getattr(rectifiers, name)), name
