@@ -94,7 +94,7 @@ claims: $(VENV)/.report ## run the claims that no record answers yet; write CLAI
 	@$(BIN)/python scripts/report.py collect >/dev/null
 	@$(BIN)/python scripts/report.py claims
 
-card: $(VENV)/.report $(LIBRARY) ## measure an activation: ACTIVATION=mish, or INIT=orthogonal
+card: $(VENV)/.report $(VENV)/.benchmark $(LIBRARY) ## measure an activation: ACTIVATION=mish, or INIT=orthogonal
 	@test -n "$(ACTIVATION)$(INIT)" || { echo "give ACTIVATION= or INIT=, as in make card ACTIVATION=mish" >&2; exit 2; }
 	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT))
 

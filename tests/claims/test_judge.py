@@ -10,7 +10,6 @@ from scipy.stats import binomtest, wilcoxon
 
 from rectifiers.claims.claims import FEWEST, Criterion, Region
 from rectifiers.claims.judge import (
-    Finding,
     Verdict,
     combine_verdicts,
     decide,

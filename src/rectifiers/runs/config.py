@@ -169,6 +169,8 @@ class RunConfig(Section):
             for name, callback in (self.callbacks or {}).items()
             if callback.target.startswith("rectifiers.") and callback.target not in NEED_NO_ROWS
         }
+        if self.data.signal:
+            wrong["data.signal"] = "false"
         if self.init.fc_std is not None:
             wrong["init.fc_std"] = "null"
         if self.init.first_layer_linear:

@@ -141,7 +141,9 @@ class Data(Target):
     #: training images of each class that choose, under held_out; null: a tenth
     val_per_class: Count | None = None
     resize_px: Pixels  #: shorter side of an image, in pixels
-    crop_px: Count  #: side of the square that the network sees, in pixels
+    crop_px: Count  #: side of the square that the network sees, in pixels; a signal's length
+    #: whether an image is a row of crop_px numbers, 1 x n, that is neither resized nor varied
+    signal: bool = False
     #: black pixels added to each side of a training image before the crop
     pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = 0
     flip: bool  #: whether half of the training images are mirrored
@@ -174,6 +176,13 @@ class Data(Target):
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
+        if self.signal:
+            if self.resize_px != 1 or self.pad_px or self.flip or self.scale_jitter_px:
+                raise InputError(
+                    "data.signal=true takes signals as they are; give data.resize_px=1, "
+                    "data.pad_px=0, data.flip=false and data.scale_jitter_px=null"
+                )
+            return self
         if self.crop_px > self.resize_px:
             raise InputError(
                 f"data.crop_px={self.crop_px} is larger than data.resize_px={self.resize_px}; "
