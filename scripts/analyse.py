@@ -23,20 +23,19 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rectifiers.analysis import SETTINGS, split
-from rectifiers.cli.composition import Choices, all_keys, compose_with_choices, resolve
+from rectifiers.cli.composition import all_keys, compose_with_choices, resolve
 from rectifiers.cli.finished import of_run
 from rectifiers.cli.hints import check_arguments
 from rectifiers.results.documents import write_svg
-from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import check_writable, write_text
-from rectifiers.runtime.schema import keys
+from rectifiers.runtime.schema import JsonObject, keys
 from rectifiers.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -46,18 +45,12 @@ RESULTS = Path(__file__).parents[1] / "results" / "analyses"
 GROUPS = ("model", "activation", "init", "data", "preprocess")
 # beside those of train.py: a 16-12-10 network on digits of 4 x 4
 FISHER_DEFAULTS = (
-    "model=mlp",
-    "model.depth=1",
-    "model.hidden=12",
-    "data.resize_px=4",
-    "data.crop_px=4",
-    "trainer.max_epochs=15",
-    "optim.lr=0.05",
-    "evaluation=center",
+    *("model=mlp", "model.depth=1", "model.hidden=12", "data.resize_px=4", "data.crop_px=4"),
+    *("trainer.max_epochs=15", "optim.lr=0.05", "evaluation=center"),
 )
 
 
-def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
+def analyse(name: str, arguments: list[str]) -> tuple[JsonObject, Path]:
     """Make the analysis `name`; return its numbers and the folder that they belong into."""
     section, arguments = split(name, arguments)
     settings = section.model_dump(mode="json")
@@ -70,7 +63,13 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
         overrides += [d for d in FISHER_DEFAULTS if d.partition("=")[0] not in overridden]
     module = import_module(f"rectifiers.analysis.{name}")
     if name == "responses":
-        config, choices = finished_run(overrides)
+        trust, overrides = split_trust(overrides)
+        values = dict(argument.partition("=")[::2] for argument in overrides)
+        if not values.get("run"):
+            raise InputError(
+                "no run is given; call scripts/analyse.py responses run=<id or folder>"
+            )
+        config, choices, _ = of_run(values.pop("run"), values, trust)
     else:
         check_arguments(overrides, all_keys)
         composed, choices = compose_with_choices(overrides)
@@ -80,17 +79,7 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
     return {"analysis": name, "request": {**request, **settings}, **numbers}, root
 
 
-def finished_run(arguments: list[str]) -> tuple[RunConfig, Choices]:
-    """Return the configuration of the run that `run=` names, and the options that were chosen."""
-    trust, arguments = split_trust(arguments)
-    values = dict(argument.partition("=")[::2] for argument in arguments)
-    if not values.get("run"):
-        raise InputError("no run is given; call scripts/analyse.py responses run=<id or folder>")
-    config, choices, _ = of_run(values.pop("run"), values, trust)
-    return config, choices
-
-
-def save(root: Path, numbers: dict[str, Any], figure: "Figure") -> list[Path]:
+def save(root: Path, numbers: JsonObject, figure: "Figure") -> list[Path]:
     """Write numbers and figure to a folder named by its request, and return the paths."""
     name = f"{numbers['analysis']}-{run_id(numbers['request'])}"
     paths = [root / name / "numbers.json", root / name / f"{numbers['analysis']}.svg"]

@@ -11,14 +11,12 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
-from make_miniature import gzipped, tar
+from make_miniature import DEVKIT, gzipped, tar
 from scipy.io import savemat
 
 from rectifiers.data.images import FolderSplit
 from rectifiers.data.sources import folder
 from rectifiers.runtime.console import cli_errors, progress_bar
-
-DEVKIT = "ILSVRC2012_devkit_t12"
 
 
 def meta(wnids: tuple[str, ...]) -> bytes:
@@ -46,9 +44,8 @@ def archive_folder(root: Path, out: Path) -> None:
     ):
         for label, wnid in enumerate(source.classes):
             members = np.flatnonzero(labels == label).tolist()
-            inner = tar(
-                {f"{wnid}_{i:07d}.JPEG": train.encoded(index) for i, index in enumerate(members)}
-            )
+            photos = {f"{wnid}_{i:07d}.JPEG": train.encoded(at) for i, at in enumerate(members)}
+            inner = tar(photos)
             info = tarfile.TarInfo(f"{wnid}.tar")  # no owner, no time
             info.size = len(inner)
             outer.addfile(info, io.BytesIO(inner))

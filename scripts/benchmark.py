@@ -98,12 +98,8 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, help="processes at a time (default: one per free core)")
     parser.add_argument("--seeds", type=int, help="judged seeds, for a pilot (default: all)")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=RESULTS,
-        help="the folder of results (default: the project's)",
-    )
+    text = "the folder of results (default: the project's)"
+    parser.add_argument("--results", type=Path, default=RESULTS, help=text)
     parsed = parser.parse_intermixed_args()
     folder = parsed.results / "benchmark"
     try:

@@ -56,10 +56,10 @@ def planned(claim: Claim, search: bool) -> tuple[dict[str, Sequence[str]], Seque
 def missing(
     wanted: Iterable[Claim],
     runs: Path,
+    places: Sequence[str] = (),
     *,
     again: bool,
     search: bool = False,
-    places: Sequence[str] = (),
 ) -> dict[str, list[str]]:
     """Return the overrides of every run that is missing, by its name; two claims that share a run
     have one. places: further overrides."""
@@ -126,9 +126,7 @@ def main() -> None:
                 print(note, file=sys.stderr)
             places = [] if options.root is None else [f"data.root='{options.root.absolute()}'"]
             is_search = options.command == "search"
-            jobs = missing(
-                wanted, options.runs, again=options.again, search=is_search, places=places
-            )
+            jobs = missing(wanted, options.runs, places, again=options.again, search=is_search)
             print(f"missing runs: {len(jobs)}", file=sys.stderr)
             failures = run_all(list(map(tuple, jobs.values())), options.jobs)
     except KeyboardInterrupt:  # before the runs, or a second one

@@ -45,9 +45,8 @@ def test(arguments: list[str]) -> None:
     values = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     names = [name.strip() for name in values.pop("run", "").strip("[]").split(",")]
     if not all(names):
-        raise InputError(
-            "no run is given; call scripts/evaluate.py run=<id or folder> evaluation=<option>"
-        )
+        command = "scripts/evaluate.py run=<id or folder> evaluation=<option>"
+        raise InputError(f"no run is given; call {command}")
     if len(names) == 1 and isfile(names[0]) and Path(names[0]).name != "record.json":
         config = composed([override(key, value) for key, value in values.items()])
         from rectifiers.training.train import test_weights
@@ -86,10 +85,8 @@ def main() -> None:
         with cli_errors(), deferring_signals():
             test(sys.argv[1:])
     except KeyboardInterrupt:  # a second one
-        print(
-            "interrupted; nothing was recorded of the protocol that was being tested",
-            file=sys.stderr,
-        )
+        message = "interrupted; nothing was recorded of the protocol that was being tested"
+        print(message, file=sys.stderr)
         sys.exit(INTERRUPTED)
 
 

@@ -21,21 +21,21 @@ ratio is the median over rounds, with its quartiles. Trust ratios: seconds are t
 named, which had other work. [Where the time goes](speed.md) explains the numbers and
 lists what was measured once.
 """
-OVER_RELU = {
-    "torch's PReLU, times ReLU's": "over_relu/PReLU, torch's",
-    "PReLU, times ReLU's": "over_relu/PReLU",
-}
 # Of each bench its title; its tables by what their rows are, with the place of each column in the
 # numbers, where * stands for the row; and a text.
 SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
     "prelu": (
         "PReLU",
         {
-            "a training step": {"ReLU, ms": "step/*/ms/ReLU"}
-            | {head: f"step/*/{place}" for head, place in OVER_RELU.items()},
-            "the activation alone": {"ReLU, µs": "operation/*/us/ReLU"}
-            | {head: f"operation/*/{place}" for head, place in OVER_RELU.items()}
-            | {
+            "a training step": {
+                "ReLU, ms": "step/*/ms/ReLU",
+                "torch's PReLU, times ReLU's": "step/*/over_relu/PReLU, torch's",
+                "PReLU, times ReLU's": "step/*/over_relu/PReLU",
+            },
+            "the activation alone": {
+                "ReLU, µs": "operation/*/us/ReLU",
+                "torch's PReLU, times ReLU's": "operation/*/over_relu/PReLU, torch's",
+                "PReLU, times ReLU's": "operation/*/over_relu/PReLU",
                 "bytes that torch's keeps": "operation/*/kept_bytes/PReLU, torch's",
                 "ours keeps": "operation/*/kept_bytes/PReLU",
             },
@@ -129,10 +129,10 @@ def section(question: str, numbers: Mapping[str, Any]) -> str:
         first = next(iter(columns.values())).partition("/*")[0]
         names = list(lookup(numbers, first))
         known = {key: at for key, at in columns.items() if lookup(numbers, at.partition("/*")[0])}
-        rows = [
-            [name, *(cell(lookup(numbers, at.replace("*", name))) for at in known.values())]
-            for name in names
-        ]
+        rows = []
+        for name in names:
+            places = (at.replace("*", name) for at in known.values())
+            rows.append([name, *(cell(lookup(numbers, place)) for place in places)])
         parts.append(markdown([head, *known], rows))
     values = {k: v if k == "photos" else cell(v) for k, v in numbers.items()}
     origin = f"torch {numbers['versions']['torch']}, code {numbers['code']}"

@@ -49,7 +49,7 @@ def read_settings(path: Path) -> Settings:
         data = dict(yaml.safe_load(path.read_text())["data"])
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path} cannot be read as settings of a data set ({error!r}); restore it from git"
+            f"{path} is no file of conf/data ({error!r}); restore it from git"
         ) from error
     return checked(Settings, data, f"{path}: data.")
 
@@ -63,9 +63,7 @@ def verify_all(expected: Expected, pins: Path | None) -> None:
         except (OSError, yaml.YAMLError, TypeError, KeyError):
             pinned = None
         if pinned != expected.md5s:
-            raise InputError(
-                f"{pins} no longer pins the official archives; give git checkout {pins}"
-            )
+            raise InputError(f"{pins} does not pin the official archives; give git checkout {pins}")
     for archive in expected.archives.values():
         size = archive.path.stat().st_size if archive.path.is_file() else 0
         with progress_bar(f"reading {archive.path.name}", size, "bytes") as advance:
@@ -74,9 +72,11 @@ def verify_all(expected: Expected, pins: Path | None) -> None:
 
 def cached_md5(on_bytes: Callable[[int], None], path: Path) -> str:
     """Return the md5 of an archive, which is read again only where it has changed."""
-    return cached_inspection(
-        CACHE, [path], "md5", lambda: Inspection(file_md5(path, on_bytes), [])
-    ).digest
+
+    def read() -> Inspection:
+        return Inspection(file_md5(path, on_bytes), [])
+
+    return cached_inspection(CACHE, [path], "md5", read).digest
 
 
 def write_statistics(settings: Settings, place: Path, threads: int) -> None:
@@ -100,18 +100,11 @@ def parse_arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("stage", choices=("verify", "prepare", "statistics"), help="what to do, in this order")
-    add(
-        "--settings",
-        type=Path,
-        default=Path("conf/data/imagenet.yaml"),
-        help="a file of conf/data (default: ImageNet's)",
-    )
-    add(
-        "--archives",
-        type=Path,
-        default=Path("pipelines/imagenet/archives.yaml"),
-        help="the list of archives (default: ImageNet's)",
-    )
+    for name, path, text in (
+        ("--settings", "conf/data/imagenet.yaml", "a file of conf/data"),
+        ("--archives", "pipelines/imagenet/archives.yaml", "the list of archives"),
+    ):
+        add(name, type=Path, default=Path(path), help=f"{text} (default: ImageNet's)")
     add("--pins", type=Path, help="a .dvc file that must pin what --archives says")
     add("--out", type=Path, help="where verify (a file) and statistics (a folder) write")
     threads = "threads that read archives (default: one per core)"

@@ -28,15 +28,6 @@ from rectifiers.claims import records as claim_records
 from rectifiers.claims import report as claims_report
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import answer, check_rates
-from rectifiers.claims.records import (
-    arm_hash,
-    arm_hashes,
-    arms_path,
-    claim_exclusion_reason,
-    digest,
-    runs_of,
-    search_runs,
-)
 from rectifiers.results import documents, listing, tables
 from rectifiers.results.console import print_record
 from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_reason, experiment_of
@@ -106,7 +97,11 @@ def collect(runs: Path) -> Outcome:
         try:
             record = records.load(path)
             of_claim = str(experiment_of(record.choices)).startswith(CLAIM)
-            reason = claim_exclusion_reason(record) if of_claim else exclusion_reason(record)
+            reason = (
+                claim_records.claim_exclusion_reason(record)
+                if of_claim
+                else exclusion_reason(record)
+            )
         except InputError as error:  # the others are copied all the same
             reason = str(error)
         if reason:
@@ -149,8 +144,7 @@ def experiments() -> str:
         registry["settings"][path.stem] = {n: p.as_dict() for n, p in protocols.items()}
     for option, _ in tables.TABLE_3.values():
         config = composed(["data=imagenet", f"model={option}"])
-        size = network_size(config, classes=1000, channels=3, input_px=224)
-        registry["networks"][option] = size
+        registry["networks"][option] = network_size(config, classes=1000, channels=3, input_px=224)
     return yaml.safe_dump(registry, sort_keys=True)
 
 
@@ -160,9 +154,9 @@ def write_claims(check: bool) -> Outcome:
     from rectifiers.claims import figures
 
     folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
-    texts = {arms_path(claim): arms_text(claim) for claim in claims() if claim.arms}
+    texts = {claim_records.arms_path(claim): arms_text(claim) for claim in claims() if claim.arms}
     documents.write_or_check(texts, check, "make claims")
-    arm_hashes.cache_clear()
+    claim_records.arm_hashes.cache_clear()
     found = claim_records.load(folder)
     problem = check_claims(found)
     results = [answer(claim, found) for claim in claims()]
@@ -195,28 +189,26 @@ def arms_text(claim: Claim) -> str:
     the claim's file has changed."""
     from rectifiers.cli.composition import compose_job
 
-    path = arms_path(claim)
+    path = claim_records.arms_path(claim)
     text = path.read_text() if path.exists() else ""
-    if text.startswith(head := f"claim_file: {digest(claim)}\n"):
+    if text.startswith(head := f"claim_file: {claim_records.digest(claim)}\n"):
         return text
     arms = {}
     for arm, overrides in {**claim.arms, **claim.searched()}.items():
         config, _ = compose_job((f"claim={claim.name}", *overrides))
-        arms[arm] = arm_hash(science(config))
+        arms[arm] = claim_records.arm_hash(science(config))
     return head + yaml.safe_dump({"arms": arms}, sort_keys=True)
 
 
 def check_claims(found: Sequence[TrainingRecord]) -> str:
     """Check that each criterion is older than its runs and that each arm has the rate that its
-    search found best; return why the former cannot be said, or nothing.
-
-    Raises:
-        InputError: for the first claim of which either is not so.
-    """
+    search found best; return why the former cannot be said, or nothing."""
     for claim in claims():
         if claim.search:
-            check_rates(claim.name, claim.search, claim.arms, search_runs(claim, found))
-    judged = ((claim, runs_of(claim, found)) for claim in claims() if claim.tests)
+            check_rates(
+                claim.name, claim.search, claim.arms, claim_records.search_runs(claim, found)
+            )
+    judged = ((claim, claim_records.runs_of(claim, found)) for claim in claims() if claim.tests)
     unknown = claim_records.check_criteria(judged)
     if not unknown:
         return ""

@@ -52,10 +52,7 @@ def find_errors(project: Path) -> Iterator[str]:
                 continue
             try:
                 if same and not is_pinned(file.read_bytes(), project):
-                    yield (
-                        f"{path} is named by a lock that is not committed; commit that, or "
-                        "restore it"
-                    )
+                    yield f"{path} is named by a lock that is not committed; commit or restore it"
                 for name in different_files(file.parent):
                     how = remedy(project, file.parent / name, restore)
                     yield f"{path.parent / name} differs from its manifest; {how}"
@@ -66,9 +63,8 @@ def find_errors(project: Path) -> Iterator[str]:
 def remedy(project: Path, file: Path, restore: str) -> str:
     """Return what to do: remove the file, and a copy in the cache that is linked to it, and restore
     it."""
-    linked = next(
-        (copy for copy in cache(project).rglob("*") if copy.is_file() and copy.samefile(file)), None
-    )
+    copies = (path for path in cache(project).rglob("*") if path.is_file())
+    linked = next((copy for copy in copies if copy.samefile(file)), None)
     also = "" if linked is None else f" and {os.path.relpath(linked, project)}, the same bytes"
     return f"remove it{also}, and {restore}"
 
@@ -89,10 +85,8 @@ def main() -> None:
         print(f"error: {sentence}", file=sys.stderr)
     if errors:
         sys.exit(1)
-    print(
-        f"{len(pinned_files(project))} pinned files, and all that their manifests name, are as "
-        "pinned"
-    )
+    count = len(pinned_files(project))
+    print(f"{count} pinned files, and all that their manifests name, are as pinned")
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ PACKAGES = {
     "evaluation": {"torchmetrics", "torchvision"},
     "runs": {"filelock"},
     "results": {"matplotlib", "pandas", "rich"},
-    "claims": {"jinja2", "matplotlib"},
+    "claims": {"jinja2", "matplotlib", "pandas"},
     "tracking": {"pytorch_lightning", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
-    "analysis": {"matplotlib", "rich", "torchvision"},
+    "analysis": {"matplotlib", "pandas", "rich", "torchvision"},
     "cli": {"hydra", "omegaconf", "rich"},
     "benchmark": {"matplotlib", "pandas"},
 }

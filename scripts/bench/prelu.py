@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from typing import Any
 
+import harness
 import torch
 from harness import (
     CLOCK,
@@ -18,11 +19,8 @@ from harness import (
     Way,
     interleave,
     kept_bytes,
-    measure,
     medians,
     ratios,
-    training_step,
-    waiting,
 )
 from torch import Tensor, nn
 
@@ -89,7 +87,7 @@ def operations(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
             dy = torch.randn_like(x)
             modules = {label: make(slopes).to(DEVICE) for label, make in KINDS.items()}
             ways: dict[str, Way] = {
-                label: waiting(partial(forward_and_backward, module, x, dy))
+                label: harness.waiting(partial(forward_and_backward, module, x, dy))
                 for label, module in modules.items()
             }
             seconds = interleave(ways, rounds, CLOCK)
@@ -119,12 +117,11 @@ def steps(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
     for name, (model, width, px, images) in STEPS.items():
         for kind in DTYPES:
             options: dict[str, Any] = {"bf16": kind == "bfloat16", "image": (3, px, px)}
-            ways = {
-                label: training_step(
-                    build(make, model, width, px), images * batch, classes=10, **options
-                )
-                for label, make in KINDS.items()
-            }
+            ways = {}
+            for label, make in KINDS.items():
+                network = build(make, model, width, px)
+                step = harness.training_step(network, images * batch, classes=10, **options)
+                ways[label] = step
             seconds = interleave(ways, rounds, CLOCK)
             times[f"{name}, {kind}"] = {
                 "ms": medians(seconds, 1e3),
@@ -140,4 +137,4 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    measure(main, __doc__, DEVICE, rounds=9, batch=BATCH)
+    harness.measure(main, __doc__, DEVICE, rounds=9, batch=BATCH)

@@ -13,29 +13,18 @@ import sys
 import time
 from typing import Any
 
+import harness
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from harness import (
-    DEVICE,
-    PHOTO,
-    Way,
-    interleave,
-    measure,
-    medians,
-    paper_network,
-    ratios,
-    sgd,
-    waiting,
-)
+from harness import DEVICE, PHOTO, Way, ratios
 from torch import nn
 from torch.distributed.run import main as torchrun
 from torch.nn.parallel import DistributedDataParallel
 
 PROCESSES, BATCH = (torch.cuda.device_count(), 64) if DEVICE == "cuda" else (2, 8)
-WHERE = "Two processes on two cores, gloo over the loopback"
-if DEVICE == "cuda":
-    WHERE = f"{PROCESSES} GPUs, NCCL"
+ON_CORES = "Two processes on two cores, gloo over the loopback"
+WHERE = f"{PROCESSES} GPUs, NCCL" if DEVICE == "cuda" else ON_CORES
 ALL = "two" if PROCESSES == 2 else f"all {PROCESSES}"
 ALONE, APART, BUCKETS, AFTERWARDS, REDUCING = (
     "one process alone",
@@ -52,9 +41,9 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
     dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank)
-    network = paper_network("small14").to(DEVICE, memory_format=torch.channels_last)
+    network = harness.paper_network("small14").to(DEVICE, memory_format=torch.channels_last)
     ddp = DistributedDataParallel(network, gradient_as_bucket_view=True)
-    optimizer = sgd(network, fused=True)
+    optimizer = harness.sgd(network, fused=True)
     x = torch.randn(batch, *PHOTO, device=DEVICE)
     labels = torch.randint(1000, (batch,), device=DEVICE)
     gradients = torch.zeros(sum(p.numel() for p in network.parameters()), device=DEVICE)
@@ -69,7 +58,7 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         optimizer.step()
 
     def together(way: Way) -> Way:
-        finished = waiting(way)
+        finished = harness.waiting(way)
 
         def until_all_are_done() -> None:
             finished()
@@ -85,9 +74,9 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         REDUCING: lambda: dist.all_reduce(gradients),
     }
     timed = {name: together(way) for name, way in ways.items()}
-    seconds = interleave(timed, rounds, time.perf_counter)
+    seconds = harness.interleave(timed, rounds, time.perf_counter)
     dist.destroy_process_group()
-    middle = medians(seconds)
+    middle = harness.medians(seconds)
     numbers = {
         "where": WHERE,
         "gradient_bytes": 4 * gradients.numel(),
@@ -101,6 +90,6 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     if "RANK" in os.environ:
-        measure(main, __doc__, DEVICE, rounds=7, batch=BATCH)
+        harness.measure(main, __doc__, DEVICE, rounds=7, batch=BATCH)
     else:
         torchrun(["--standalone", f"--nproc-per-node={PROCESSES}", *sys.argv])

@@ -108,7 +108,6 @@ def test_an_arm_is_the_best_of_what_it_was_chosen_from() -> None:
     "given",
     [
         {"rates": [0.1, -1], "seeds": [1]},
-        {"rates": [1, 2], "seeds": [3, 3]},
         {"rates": [1, 2], "seeds": [3], "measure": "luck"},
         {"rates": [1, 2], "seeds": [3], "others": {"relu": {"slope_01": ["seed"]}}},
     ],

@@ -251,10 +251,7 @@ def test_the_measures_of_the_arms_diverge_during_training(tmp_path) -> None:
     # two epochs of 1,077 images in batches of 128
     assert [step["step"] for step in found["arms"][0]["steps"]] == [0, 16]
     relu, fixed, learned = found["arms"]
-    assert relu["steps"][0]["against_first"] is None
-    difference = fixed["steps"][0]["measures"]["cross"]["mean"]
-    difference -= relu["steps"][0]["measures"]["cross"]["mean"]
-    assert fixed["steps"][0]["against_first"]["cross"]["mean"] == pytest.approx(difference)
+    assert relu["steps"][0]["measures"] != fixed["steps"][0]["measures"]
     assert fixed["steps"][0]["measures"] == learned["steps"][0]["measures"]
     assert fixed["steps"][1]["measures"] != learned["steps"][1]["measures"]
     start = compare(tmp_path, snapshots=1)
@@ -265,7 +262,7 @@ def test_the_measures_of_the_arms_diverge_during_training(tmp_path) -> None:
     ("override", "message"),
     [
         ("model.depth=2", "two layers of weights, .* give model=mlp"),
-        ("model.hidden=300", "7800 weights has .* limit is 4000 weights; lower model.hidden"),
+        ("model.hidden=300", "7800 weights is beyond the limit of 4000; lower model.hidden"),
     ],
 )
 def test_networks_without_two_layers_are_refused(tmp_path, override: str, message: str) -> None:

@@ -61,12 +61,7 @@ SETTINGS: Mapping[str, type[Section]] = {
 
 
 def split(name: str, arguments: list[str]) -> tuple[Section, list[str]]:
-    """Return (the settings of analysis `name` with `arguments` put in, the arguments that are the
-    run's).
-
-    Raises:
-        InputError: for an analysis that is not known, or a value that cannot be used.
-    """
+    """Return (the settings of analysis `name` with `arguments` put in, the run's arguments)."""
     if name not in SETTINGS:
         raise InputError(f"{name} is no analysis; choose one of: {', '.join(SETTINGS)}")
     settings, rest = {}, []

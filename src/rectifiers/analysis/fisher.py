@@ -3,9 +3,11 @@ trainings."""
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from itertools import product
 
+import numpy as np
 from matplotlib.figure import Figure
+from pandas import DataFrame, Series
 from rich.table import Table
 from torch import Tensor
 
@@ -18,7 +20,8 @@ from rectifiers.analysis.setup import (
 )
 from rectifiers.models.network import Network
 from rectifiers.runs.config import RunConfig
-from rectifiers.runtime.console import stderr
+from rectifiers.runtime.console import progress_bar
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.theory.fisher import MEASURES, check_two_layers, measure
 from rectifiers.training.diagnostics import Weights
 
@@ -34,17 +37,17 @@ SHOWN = {  # of the measures
     "effective_rank": "effective rank / weights",
     "natural_angle": "gradient to natural gradient, degrees",
 }
-Runs = list[dict[str, float]]  # the measures of every seed's network
 
 
-def arms(slopes: Sequence[float]) -> dict[str, dict[str, Any]]:
+def arms(slopes: Sequence[float]) -> dict[str, JsonObject]:
     """Return each arm's activation: fixed slopes, and PReLU's learned ones."""
-    target, activations = "rectifiers.activations.", {}
+    leaky, prelu = (f"rectifiers.activations.{name}" for name in ("leaky_relu", "prelu"))
+    activations: dict[str, JsonObject] = {}
     for slope in slopes:
         name = f"fixed {slope:g}" if slope else "ReLU"
-        activations[name] = {"_target_": f"{target}leaky_relu", "slope": float(slope)}
-    prelu = {"_target_": f"{target}prelu", "initial_slope": LEARNED}
-    return {**activations, f"PReLU from {LEARNED:g}": prelu}
+        activations[name] = {"_target_": leaky, "slope": float(slope)}
+    learned = {"_target_": prelu, "initial_slope": LEARNED}
+    return {**activations, f"PReLU from {LEARNED:g}": learned}
 
 
 def ideal(slope: float) -> float:
@@ -55,41 +58,34 @@ def ideal(slope: float) -> float:
 
 def analyse(
     config: RunConfig, *, slopes: Sequence[float], seeds: int, snapshots: int
-) -> dict[str, Any]:
-    """Return for every arm and step each measure's mean over seeds with its interval, and its
-    difference from the first arm, paired by seed; and the eigenvalues of one seed.
-
-    Raises:
-        InputError: where the network has not two layers, or is too large.
-    """
+) -> JsonObject:
+    """Return for every arm and step each measure's mean over seeds with its interval, and the
+    eigenvalues of one seed."""
     first = AnalysisSetup(config)
     check_two_layers(first.network(config.seed)[0])
     steps, activations = log_spaced(first.steps, snapshots), arms(slopes)
-    base: dict[int, Runs] = {}
-    rows: list[dict[str, Any]] = []
-    for i, (name, activation) in enumerate(activations.items()):
-        measured: dict[int, Runs] = {}
-        spectra: dict[int, list[float]] = {}
-        for j, seed in enumerate(range(config.seed, config.seed + seeds), 1):
-            arm = config.replaced({"seed": seed, "activation": activation})
+    rows = []
+    with progress_bar("measuring", len(activations) * seeds, "networks") as advance:
+        for (name, activation), seed in product(activations.items(), range(seeds)):
+            arm = config.replaced({"seed": config.seed + seed, "activation": activation})
             for step, network, x, labels in _networks(arm, steps):
                 measures, eigenvalues = measure(network, x, labels)
-                measured.setdefault(step, []).append(measures)
-                spectra.setdefault(step, eigenvalues.tolist())
-            count = f"network {i * seeds + j} of {len(activations) * seeds}"
-            stderr.print(count, highlight=False)
-        snapshots_of_arm = []
-        for step, runs in sorted(measured.items()):
-            differences = None
-            if i > 0:
-                differences = {key: _paired(runs, base.get(step, []), key) for key in MEASURES}
-            means = {key: _mean(runs, key) for key in MEASURES}
-            row = {"step": step, "measures": means, "against_first": differences}
-            snapshots_of_arm.append(row | {"eigenvalues": spectra[step]})
-        base = base or measured
-        ideal_mass = ideal(activation.get("slope", LEARNED))
-        rows.append({"arm": name, "ideal": ideal_mass, "steps": snapshots_of_arm})
-    return {"weights": len(rows[0]["steps"][0]["eigenvalues"]), "arms": rows}
+                row = {"arm": name, "step": step, "eigenvalues": eigenvalues.tolist()}
+                rows.append(row | measures)
+            advance(1)
+    found = []
+    for name, of_arm in DataFrame(rows).groupby("arm", sort=False):
+        of_steps = [
+            {
+                "step": step,
+                "measures": {key: _mean(runs[key]) for key in MEASURES},
+                "eigenvalues": runs.eigenvalues.iloc[0],
+            }
+            for step, runs in of_arm.groupby("step")
+        ]
+        slope = activations[name].get("slope", LEARNED)
+        found.append({"arm": name, "ideal": ideal(slope), "steps": of_steps})
+    return {"weights": len(found[0]["steps"][0]["eigenvalues"]), "arms": found}
 
 
 def _networks(
@@ -110,24 +106,14 @@ def _networks(
         yield step, network, x, labels
 
 
-def _mean(runs: Runs, key: str) -> dict[str, Any] | None:
-    values = [run[key] for run in runs if math.isfinite(run[key])]
-    return mean_and_interval(values) if values else None
+def _mean(values: Series) -> JsonObject | None:
+    finite = values[np.isfinite(values)]
+    return mean_and_interval(finite.tolist()) if len(finite) else None
 
 
-def _paired(runs: Runs, base: Runs, key: str) -> dict[str, Any] | None:
-    """Return the mean difference over seeds; None where an arm has lost some."""
-    if len(runs) != len(base):
-        return None
-    pairs = zip(runs, base, strict=True)
-    return _mean([{key: run[key] - other[key]} for run, other in pairs], key)
-
-
-def report(numbers: dict[str, Any]) -> list[Table]:
-    """Return every measure by arm, a table per step, with the difference from the first arm, by
-    seed. An arm that diverged has no column."""
+def report(numbers: JsonObject) -> list[Table]:
+    """Return every measure by arm, a table per step; an arm that diverged has no column."""
     columns = {label: f"measures.{key}" for key, label in SHOWN.items()}
-    columns["hidden units, minus the first arm's"] = "against_first.output_units"
     tables = []
     for step in _steps(numbers):
         rows = [{"": label} for label in (*columns, "hidden units, were they independent")]
@@ -140,7 +126,7 @@ def report(numbers: dict[str, Any]) -> list[Table]:
     return tables
 
 
-def plot(numbers: dict[str, Any]) -> Figure:
+def plot(numbers: JsonObject) -> Figure:
     """Draw off-diagonal masses, the spread of eigenvalues and the angle by arm and step."""
     arms, steps = numbers["arms"], _steps(numbers)
     names, places = [arm["arm"] for arm in arms], range(len(arms))
@@ -164,5 +150,5 @@ def plot(numbers: dict[str, Any]) -> Figure:
     return figure
 
 
-def _steps(numbers: dict[str, Any]) -> list[int]:
+def _steps(numbers: JsonObject) -> list[int]:
     return sorted({measured["step"] for arm in numbers["arms"] for measured in arm["steps"]})

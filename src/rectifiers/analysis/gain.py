@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -22,33 +21,40 @@ from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.schema import checked
+from rectifiers.runtime.schema import JsonObject, checked
 from rectifiers.theory.stability import stability
 from rectifiers.training.functions import import_function
 
 Factory = Callable[[int], nn.Module]
 UNITS, IMAGES = 256, 64  # of a chain that is measured, and its Gaussian inputs
+COLUMNS = {
+    "activation": "activation",
+    "1/E[f²]": "forward_gain2",
+    "1/E[f'²]": "backward_gain2",
+    "χ": "chi",
+    "map slope": "map_slope",
+    "fixed point": "fixed_point",
+    "E[y²] predicted": "predicted_drift",
+    "std over draws": "predicted_spread",
+    "E[y²]": "forward",
+    "E[Δy²] predicted": "predicted_backward",
+    "E[Δy²]": "backward",
+}
 STABILITY = {"attracts": "#3a7d44", "neutral": output.THEORY, "repels": output.MAPS}
 
 
 def analyse(
     config: RunConfig, *, seeds: int, depth: int, beside: Sequence[str] | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return `gains` of the activation of `config`, and of those in conf/activation that `beside`
-    names, or of all.
-
-    Raises:
-        InputError: where `beside` names one that is not there.
-    """
+    names, or of all."""
     import_function("activation", config.activation)  # this one has to work; the others may fail
     chosen = config.activation.as_dict()
     paths = sorted((CONF / "activation").glob("*.yaml"))
-    if unknown := sorted({*(beside or ())} - {path.stem for path in paths}):
-        raise InputError(
-            f"beside has {', '.join(unknown)}; give names from: "
-            f"{', '.join(path.stem for path in paths)}"
-        )
     settings = {path.stem: _settings(path) for path in paths}
+    if unknown := sorted({*(beside or ())} - settings.keys()):
+        known = ", ".join(settings)
+        raise InputError(f"beside has {', '.join(unknown)}; give names from: {known}")
     if beside is not None:
         settings = {name: s for name, s in settings.items() if name in beside or s == chosen}
     if chosen not in settings.values():
@@ -57,7 +63,7 @@ def analyse(
     return gains(factories, seeds=seeds, depth=depth)
 
 
-def _settings(path: Path) -> Any:
+def _settings(path: Path) -> object:
     """Return what a file of conf/activation holds; None where it cannot be read."""
     try:
         return yaml.safe_load(path.read_text())
@@ -65,30 +71,24 @@ def _settings(path: Path) -> Any:
         return None
 
 
-def _activation(settings: Any, depth: int, units: int) -> nn.Module:
+def _activation(settings: object, depth: int, units: int) -> nn.Module:
     """Return the activation of a file's settings, which may be unfinished."""
     if not isinstance(settings, dict):
-        raise InputError(
-            "its file holds no settings; write `_target_: <the dotted name of a function>`"
-        )
+        raise InputError("its file is empty; write `_target_: <the dotted name of a function>`")
     target = checked(Target, settings, "activation.").at_depth(depth - 1)
     return import_function("activation", target)(units)
 
 
 def gains(
     activations: Mapping[str, Factory], *, seeds: int, depth: int, units: int = UNITS
-) -> dict[str, Any]:
-    """Return a row for each of `activations`: its gains, the stability of the fixed point, and a
-    deep net's fate.
+) -> JsonObject:
+    """Return a row for each of `activations`: its gains, its `Stability`, and a deep net's fate.
 
-    forward_gain2 = 1 / E[f^2] and backward_gain2 = 1 / E[f'^2] stand on Var[w] of Eq. 10 and 14.
-    chi = E[f'^2] / E[f^2] (times Maxout's pieces, as every unit is reached by that many responses)
-    multiplies the gradients per layer where the responses are kept; the first layer's are those of
-    all pieces, of which one has a gradient. map_slope multiplies a relative error of the variance
-    per layer. After `depth` layers of `units` units with the forward gain: log10 E[y^2] and log10
-    of what is left of E[dy^2] at the first layer, predicted and measured over `seeds` draws. A
-    moment that is 0 or infinite leaves no gain: None. An activation that raises an error is in
-    `failed`, with its message."""
+    forward_gain2 = 1 / E[f^2] and backward_gain2 = 1 / E[f'^2] stand on Var[w] of Eq. 10 and 14,
+    and are None where a moment is 0 or infinite. After `depth` layers of `units` units with the
+    forward gain: log10 E[y^2] and log10 of what is left of E[dy^2] at the first layer, predicted
+    and measured over `seeds` draws. `failed` has the message of an activation that raises an
+    error."""
     rows, failed = [], {}
     with progress_bar("measuring", seeds * len(activations), "networks") as advance:
         for name, factory in activations.items():
@@ -101,15 +101,11 @@ def gains(
     return {"rows": rows, "failed": failed}
 
 
-def _row(factory: Factory, seeds: int, depth: int, units: int) -> dict[str, Any]:
+def _row(factory: Factory, seeds: int, depth: int, units: int) -> JsonObject:
     activation = factory(units)
     unit, fate = moments(activation), stability(activation, depth, units=units)
-    forward: list[float | None] = []
-    backward: list[float | None] = []
-    for seed in range(seeds if fate.gain else 0):
-        signal, gradient = chain(factory, fate.gain or 1.0, depth=depth, units=units, seed=seed)
-        forward.append(signal)
-        backward.append(gradient)
+    draws = range(seeds if fate.gain else 0)
+    ends = [chain(factory, fate.gain or 1.0, depth=depth, units=units, seed=s) for s in draws]
     return {
         "forward_gain2": fate.gain and 1 / unit.second,
         "backward_gain2": fate.gain and 1 / unit.derivative_second,
@@ -120,12 +116,12 @@ def _row(factory: Factory, seeds: int, depth: int, units: int) -> dict[str, Any]
         "predicted_spread": fate.width and fate.width.spread / math.log(10),
         "predicted_backward": fate.chi
         and (depth - 1) * math.log10(fate.chi) - math.log10(pieces(activation)),
-        "forward": _summary(forward),
-        "backward": _summary(backward),
+        "forward": _summary([forward for forward, _ in ends]),
+        "backward": _summary([backward for _, backward in ends]),
     }
 
 
-def _summary(values: list[float | None]) -> dict[str, Any] | None:
+def _summary(values: list[float | None]) -> JsonObject | None:
     """Return mean and interval over draws; None where a draw has no logarithm."""
     draws = [value for value in values if value is not None]
     if not draws or len(draws) < len(values):
@@ -137,10 +133,10 @@ def chain(
     factory: Factory, gain: float, *, depth: int, units: int, seed: int
 ) -> tuple[float | None, float | None]:
     """Return log10 of E[y_L^2] and of E[dy_1^2] / E[dy_L^2] in a chain of `depth` layers without
-    biases, in double.
+    biases, in double; None for what became 0 or more than a double holds.
 
-    The inputs, N(0, 1), and the last gradients are drawn by `seed` too; the first layer has Var[w]
-    = 1/n, so that E[y_1^2] = 1. None for what became 0 or more than a double holds."""
+    Inputs and last gradients are N(0, 1); the first layer has Var[w] = 1/n, so that E[y_1^2] =
+    1."""
     stream = generator("chain", seed)
     x = torch.randn(IMAGES, units, dtype=torch.float64, generator=stream)
     responses = []
@@ -165,21 +161,8 @@ def _log10(value: float) -> float | None:
     return math.log10(value) if 0 < value < math.inf else None
 
 
-def report(numbers: dict[str, Any]) -> list[Table | str]:
+def report(numbers: JsonObject) -> list[Table | str]:
     """Return a line per activation, and those that repel or cannot be used."""
-    columns = {
-        "activation": "activation",
-        "1/E[f²]": "forward_gain2",
-        "1/E[f'²]": "backward_gain2",
-        "χ": "chi",
-        "map slope": "map_slope",
-        "fixed point": "fixed_point",
-        "E[y²] predicted": "predicted_drift",
-        "std over draws": "predicted_spread",
-        "E[y²]": "forward",
-        "E[Δy²] predicted": "predicted_backward",
-        "E[Δy²]": "backward",
-    }
     title = (
         f"gains; and log10 of what {numbers['request']['depth']} layers with 1/E[f²] make of a "
         "signal, mean ± half of the 95 % interval over draws"
@@ -191,10 +174,10 @@ def report(numbers: dict[str, Any]) -> list[Table | str]:
             f"the fixed point repels, so deep plain networks leave it: {', '.join(repelling)}; "
             "use few layers, normalisation, or a rectifier"
         )
-    return [output.table(title, rows, columns), *lines]
+    return [output.table(title, rows, COLUMNS), *lines]
 
 
-def plot(numbers: dict[str, Any]) -> Figure:
+def plot(numbers: JsonObject) -> Figure:
     """Draw the slope of each activation's variance map, and what is left of signals after many
     layers."""
     rows = [row for row in numbers["rows"] if row["forward_gain2"] is not None]
@@ -214,7 +197,7 @@ def plot(numbers: dict[str, Any]) -> Figure:
         ("backward", "predicted_backward", "log10 E[Δy²] at the first, last = 1"),
     )
     spreads = [2 * (row["predicted_spread"] or 0) for row in rows]
-    style: dict[str, Any] = {"fmt": "|", "ms": 10, "color": output.THEORY, "capsize": 3}
+    style: JsonObject = {"fmt": "|", "ms": 10, "color": output.THEORY, "capsize": 3}
     for axes, (moment, predicted, label) in zip(signals, parts, strict=True):
         for place, row in zip(places, rows, strict=True):
             values = row[moment]["values"] if row[moment] else []

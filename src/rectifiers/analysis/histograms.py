@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import asdict
-from typing import Any
 
 from matplotlib.figure import Figure
 from rich.table import Table
@@ -11,19 +10,16 @@ from rectifiers.analysis import output
 from rectifiers.analysis.setup import AnalysisSetup, log_spaced, observe_training
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.training.diagnostics import QUANTILES, Signals
 
 SNAPSHOTS = 5  # at logarithmically spaced steps, the first and the last included
 PARTS = ("activations", "gradients")
 
 
-def analyse(config: RunConfig) -> dict[str, Any]:
+def analyse(config: RunConfig) -> JsonObject:
     """Train `config` once more, in a folder of its own that is removed, and return its signals at a
-    few steps.
-
-    Raises:
-        InputError: where the training diverged before its first step.
-    """
+    few steps."""
     signals = Signals(log_spaced(AnalysisSetup(config).steps - 1, SNAPSHOTS))
     record = observe_training(config, signals)
     snapshots = []
@@ -47,7 +43,7 @@ def analyse(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def report(numbers: dict[str, Any]) -> list[Table | str]:
+def report(numbers: JsonObject) -> list[Table | str]:
     """Return the spread of activations and gradients, a column per step, and how it ended."""
     tables: list[Table | str] = []
     for part in PARTS:
@@ -61,7 +57,7 @@ def report(numbers: dict[str, Any]) -> list[Table | str]:
     return [*tables, f"val top-1 error after the training: {numbers['error_pct']:.2f} %"]
 
 
-def plot(numbers: dict[str, Any]) -> Figure:
+def plot(numbers: JsonObject) -> Figure:
     """Draw the densities of activations and gradients by layer, a column per step."""
     snapshots, request = numbers["snapshots"], numbers["request"]
     title = f"{output.network_title(request)}, {request['data']}"
@@ -83,7 +79,7 @@ def plot(numbers: dict[str, Any]) -> Figure:
     return figure
 
 
-def _density(distribution: dict[str, Any], scale: float) -> tuple[list[float], list[float]]:
+def _density(distribution: JsonObject, scale: float) -> tuple[list[float], list[float]]:
     """Return (the middles of the bins, the density there), of the numbers divided by `scale`."""
     low, counts = distribution["low"], distribution["counts"]
     width, total = (distribution["high"] - low) / len(counts), sum(counts) or 1

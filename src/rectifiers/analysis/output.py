@@ -38,7 +38,7 @@ def lookup(row: Row, key: str) -> Any:
     return lookup(row[outer], inner) if inner and row.get(outer) else None
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Return a value as it stands in a table; a mean stands with half of its interval."""
     if value is None:
         return "-"
@@ -64,8 +64,7 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
 
 
 def label_axes(axes: Axes, layers: Sequence[str] = (), grid: str = "y", **labels: Any) -> None:
-    """Set title and labels, a grid, and the names of the layers along the x-axis, thinned out where
-    there are many."""
+    """Set labels, a grid, and the names of the layers along the x-axis, not all of many."""
     axes.set(**labels)
     axes.grid(axis=grid, alpha=0.3)  # type: ignore[arg-type]
     if layers:
@@ -93,7 +92,7 @@ def column(rows: Iterable[Row], key: str) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
-def shade(place: int, count: int) -> Any:
+def shade(place: int, count: int) -> tuple[float, ...]:
     """Return the color of one of `count` layers or steps, from dark to light."""
     return colormaps["viridis"](0.92 * place / max(1, count - 1))
 

@@ -3,7 +3,6 @@ images."""
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from matplotlib.figure import Figure
 from rich.table import Table
@@ -16,25 +15,27 @@ from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasi
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import JsonObject
 
 EPSILONS = {"pca": 1e-5, "zca": 1e-2}  # the course notes', and conf/preprocess/zca.yaml's
 IMAGES, COMPONENTS = 16, 36  # shown
 
 
-def analyse(config: RunConfig, *, components: Sequence[int]) -> dict[str, Any]:
+def analyse(config: RunConfig, *, components: Sequence[int]) -> JsonObject:
     """Return the numbers and the pictures, which are tensors below `pictures`: [N, C, H, W], of
     pixels from 0 to 1.
 
     components: numbers k of components to rebuild images from. explained: the share of variance of
     the first k components. error: the root mean square of what the reconstruction of the images
-    lacks, in units of a white pixel.
-
-    Raises:
-        InputError: where an image has too many numbers for a covariance, or fewer than a k.
-    """
+    lacks, in units of a white pixel."""
     setup = AnalysisSetup(config)
     size = setup.source.channels * config.data.crop_px**2
-    _check_size(setup, size, components)
+    if not max(components) <= size <= COVARIANCE_LIMIT:
+        raise InputError(
+            f"preprocessing takes images of at least {max(components)} numbers (components=) and "
+            f"at most {COVARIANCE_LIMIT:,}, and these have {size:,}; change components, or "
+            "data.crop_px and data.resize_px"
+        )
     with progress_bar("reading twice", 2 * len(setup.source.train.labels)) as advance:
 
         def batches() -> Iterator[Tensor]:  # read once for the mean, and once for the covariance
@@ -73,27 +74,13 @@ def analyse(config: RunConfig, *, components: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _check_size(setup: AnalysisSetup, size: int, components: Sequence[int]) -> None:
-    if size > COVARIANCE_LIMIT:
-        raise InputError(
-            f"preprocessing needs the covariance of {size:,} numbers per image, and the limit "
-            f"is {COVARIANCE_LIMIT:,}; data={setup.source.name} at "
-            f"data.crop_px={setup.config.data.crop_px} is too large: lower data.crop_px and "
-            "data.resize_px"
-        )
-    if (k := max(components)) > size:
-        raise InputError(
-            f"components={k} is more than the {size} numbers of an image; give {size} or fewer"
-        )
-
-
 def whitened(coordinates: Tensor, eigenvalues: Tensor, rows: Tensor, epsilon: float) -> Tensor:
     """Return whitened coordinates rotated back to pixels: PCA's whitening as an image, which is
     ZCA's."""
     return coordinates / (eigenvalues + epsilon).sqrt() @ rows
 
 
-def report(numbers: dict[str, Any]) -> list[Table | str]:
+def report(numbers: JsonObject) -> list[Table | str]:
     """Return what k components keep."""
     rows = [
         {"components": int(k), "variance kept, %": 100 * share, "error": numbers["error"][k]}
@@ -110,7 +97,7 @@ def report(numbers: dict[str, Any]) -> list[Table | str]:
     return [output.table(title, rows), text]
 
 
-def plot(numbers: dict[str, Any]) -> Figure:
+def plot(numbers: JsonObject) -> Figure:
     """Draw images and what becomes of them, and the first principal components."""
     pictures = numbers["pictures"]
     titles = {"mean": "mean image", "originals": "training images"}
@@ -127,7 +114,7 @@ def plot(numbers: dict[str, Any]) -> Figure:
     for axes, (name, title) in zip(figure.axes, titles.items(), strict=False):
         columns = math.ceil(math.sqrt(len(pictures[name])))
         alone = name == "components" or name.endswith("whitened")  # these have no common range
-        style: dict[str, Any] = {"padding": 1, "pad_value": 1, "normalize": True}
+        style: JsonObject = {"padding": 1, "pad_value": 1, "normalize": True}
         sheet = make_grid(pictures[name], columns, scale_each=alone, **style)
         axes.imshow(sheet.permute(1, 2, 0).numpy(), interpolation="nearest")
         axes.set_title(title, fontsize=9)

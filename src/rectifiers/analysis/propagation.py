@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -22,6 +21,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.theory.propagation import Step, WidthEffect, predict, window_means
 
 IMAGES = 64  # per network
@@ -56,8 +56,8 @@ class LayerSignal:
 
     second: E[y^2] of its responses. gradient_second: E[dy^2]. input_second: E[x^2] of its input.
     activated_second: E[f(y)^2], None for the last layer. border: the mean power in the windows of
-    its responses over that of x. Zero padding takes from it; the next unpadded layer, whose windows
-    are more often in the middle of a map with poor edges, gives some back."""
+    its responses over that of x: zero padding takes, and windows amid a map with poor edges give
+    back."""
 
     second: float
     gradient_second: float
@@ -74,7 +74,7 @@ def measure_signal(network: Network, inputs: Tensor, gradient: Tensor) -> list[L
     float32 calls 0. Dropout is off. Normalisation uses the statistics of these inputs, as it does
     in training."""
     sites, rows = network.sites(), [shape.row for shape in network.shapes if shape.row.weighted]
-    parts: list[dict[str, Any]] = [{"activated_second": None} for _ in sites]
+    parts: list[JsonObject] = [{"activated_second": None} for _ in sites]
     exact = network.double().train()
     for module in exact.modules():
         if isinstance(module, nn.Dropout):
@@ -117,14 +117,13 @@ def _border(row: Row, x: Tensor) -> float:
 def effects(
     sites: Sequence[Site], stds: Sequence[float], signals: Sequence[LayerSignal]
 ) -> list[dict[str, float]]:
-    """Return where ln E[y^2] of every layer but the first comes from, as seen from the layer
-    before.
+    """Return the five terms by which ln E[y^2] of every layer but the first differs from that of
+    the layer before.
 
-    Five terms add up to the difference. weights: ln(n Var[w]), the initialiser's. activation:
-    ln(E[f(y)^2] / E[y^2]), on average what its moments say. pooling: what the maximum over windows
-    adds. border: what zero padding takes (`LayerSignal.border`). draw: what this draw of finitely
-    many weights does beside its variance (and what biases add). NaN where nothing arrived, which
-    has no logarithm."""
+    weights: ln(n Var[w]), the initialiser's. activation: ln(E[f(y)^2] / E[y^2]), on average what
+    its moments say. pooling: what the maximum over windows adds. border: what zero padding takes.
+    draw: what finitely many weights do beside their variance, and biases. NaN where nothing
+    arrived."""
 
     def ratio(one: float, other: float) -> float:
         return math.log(one / other) if one > 0 and other > 0 else math.nan
@@ -144,11 +143,9 @@ def effects(
     return of_layers
 
 
-def analyse(config: RunConfig, *, seeds: int, inputs: str) -> dict[str, Any]:
-    """Return every layer's moments, measured and predicted, and what they come to.
-
-    Moments are log10, means over networks with 95 % intervals; None where one of them was zero,
-    which has no logarithm, or more than a double holds.
+def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
+    """Return every layer's moments, measured and predicted, and what they come to: log10, means
+    over networks with 95 % intervals; None where one was zero, or more than a double holds.
 
     Raises:
         InputError: for signals of 1 x n, whose maps the prediction does not know.
@@ -190,12 +187,10 @@ def analyse(config: RunConfig, *, seeds: int, inputs: str) -> dict[str, Any]:
                 for key in causes[0][i - 1]
             }
         layers.append(row)
-    total = {
-        "steps": len(layers) - 1,
-        "forward": _change(measured, steps, "response", 0, -1)
-        | _width(steps[-1].width if steps else None),
-        "backward": _change(measured, steps, "gradient", -1, 0),
-    }
+    forward = _change(measured, steps, "response", 0, -1)
+    forward |= _width(steps[-1].width if steps else None)
+    backward = _change(measured, steps, "gradient", -1, 0)
+    total = {"steps": len(layers) - 1, "forward": forward, "backward": backward}
     return {"layers": layers, "total": total, "activation": report[0].activation_after}
 
 
@@ -210,14 +205,12 @@ def _network_inputs(setup: AnalysisSetup, kind: str, seed: int) -> Tensor:
 
 
 def _score_gradient(count: int, classes: int, seed: int) -> Tensor:
-    """Return N(0, 1) as the gradient of the scores, float64 [count, classes].
-
-    The gradient of a loss would depend on the weights, and vanish where large scores saturate the
-    softmax. Eq. 13 is about neither, and says the same for gradients of any size."""
+    """Return N(0, 1) as the gradient of the scores, float64 [count, classes]: that of a loss would
+    depend on the weights, and vanish where large scores saturate the softmax."""
     return torch.randn(count, classes, dtype=torch.float64, generator=generator("gradient", seed))
 
 
-def _log10(values: Sequence[float]) -> dict[str, Any] | None:
+def _log10(values: Sequence[float]) -> JsonObject | None:
     usable = all(0 < value < math.inf for value in values)
     return mean_and_interval([math.log10(value) for value in values]) if usable else None
 
@@ -227,15 +220,13 @@ def _to_log10(natural: float) -> float | None:
 
 
 def _width(effect: WidthEffect | None) -> dict[str, float | None]:
-    return {
-        f"width_{key}": _to_log10(getattr(effect, key)) if effect else None
-        for key in ("drift", "spread")
-    }
+    drift, spread = (effect.drift, effect.spread) if effect else (math.nan, math.nan)
+    return {"width_drift": _to_log10(drift), "width_spread": _to_log10(spread)}
 
 
 def _theory(step: Step) -> dict[str, float | None]:
-    keys = ("response", "response_on_maps", "gradient", "gradient_on_maps")
-    return {key: _to_log10(getattr(step, key)) for key in keys} | _width(step.width)
+    moments = {key: _to_log10(value) for key, value in vars(step).items() if key != "width"}
+    return moments | _width(step.width)
 
 
 def _change(
@@ -244,21 +235,19 @@ def _change(
     moment: str,
     start: int,
     end: int,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the change of a moment, "response" or "gradient", from one layer to another, log10."""
     name = "second" if moment == "response" else "gradient_second"
     ends = [(getattr(layers[start], name), getattr(layers[end], name)) for layers in measured]
-    change: dict[str, Any] = {
-        "measured": _log10([b / a if 0 < a < math.inf else 0.0 for a, b in ends])
-    }
+    growth = [last / first if 0 < first < math.inf else 0.0 for first, last in ends]
+    change: JsonObject = {"measured": _log10(growth)}
     for label, key in (("theory", moment), ("on_maps", f"{moment}_on_maps")):
         change[label] = steps and _to_log10(getattr(steps[end], key) - getattr(steps[start], key))
     return change
 
 
-def report(numbers: dict[str, Any]) -> list[Table]:
-    """Return every layer's second moments beside the theory's, and what changes from end to
-    end."""
+def report(numbers: JsonObject) -> list[Table]:
+    """Return every layer's second moments beside the theory's, and their change from end to end."""
     layers, total = numbers["layers"], numbers["total"]
     effects = {
         key: sum((layer["effects"][key] or 0.0 for layer in layers[1:]), 0.0)
@@ -268,18 +257,16 @@ def report(numbers: dict[str, Any]) -> list[Table]:
         {"direction": "forward", **total["forward"], **effects},
         {"direction": "backward", **total["backward"]},
     ]
+    moments = "log10 of E[y²] and E[Δy²]: mean ± half of its 95 % interval"
     ends = f"{total['steps']} layers, and what width, borders and maximum pooling add"
     return [
-        output.table(
-            "log10 of E[y²] and E[Δy²]: mean ± half of its 95 % interval", layers, MOMENTS
-        ),
+        output.table(moments, layers, MOMENTS),
         output.table(f"log10 of the change over {ends}", changes, CHANGES),
     ]
 
 
-def plot(numbers: dict[str, Any]) -> Figure:
-    """Draw E[y²] and E[Δy²] of every layer: measured, Eq. 9 and 13, and the same on maps with
-    borders."""
+def plot(numbers: JsonObject) -> Figure:
+    """Draw E[y²] and E[Δy²] of every layer: measured, Eq. 9 and 13, and on maps with borders."""
     layers, request = numbers["layers"], numbers["request"]
     names, places = [layer["layer"] for layer in layers], range(len(layers))
     inputs = "Gaussian input" if request["inputs"] == "gaussian" else f"images of {request['data']}"

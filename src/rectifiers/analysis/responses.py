@@ -2,7 +2,6 @@
 learned."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -18,6 +17,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.training.build import initial_network
 from rectifiers.training.checkpoints import LAST, AtomicCheckpointIO
 from rectifiers.training.module import refuse_other_network
@@ -26,13 +26,10 @@ PREFIX = "network."  # of the network's weights in a checkpoint of the module
 QUARTILES = ("least", "quarter", "median", "three_quarters", "most")
 
 
-def analyse(config: RunConfig) -> dict[str, Any]:
+def analyse(config: RunConfig) -> JsonObject:
     """Return of a finished run every layer's mean, std, positive share and dead units after the
-    last epoch, over the centre views of the training split; and its slopes over channels.
-
-    Raises:
-        InputError: where the run's checkpoint or its preprocessing is gone or damaged.
-    """
+    last epoch, over the centre views of the training split; and its slopes over channels. Raise
+    InputError where the run's checkpoint or its preprocessing is gone or damaged."""
     folder = run_folder(config)
     assert folder is not None  # it is a finished run's
     if not (folder / LAST).exists():
@@ -67,28 +64,21 @@ def trained(setup: AnalysisSetup, preprocess: Preprocess, folder: Path) -> Image
     """Return the network with the weights of the run's last checkpoint."""
     network, _ = initial_network(setup.config, setup.data, preprocess)
     state = AtomicCheckpointIO().load_checkpoint(folder / LAST)["state_dict"]
-    weights = {
-        name.removeprefix(PREFIX): weight
-        for name, weight in state.items()
-        if name.startswith(PREFIX)
-    }
+    names = (name for name in state if name.startswith(PREFIX))
+    weights = {name.removeprefix(PREFIX): state[name] for name in names}
     refuse_other_network(network, weights)
     network.load_state_dict(weights)
     return network.eval()
 
 
-def _distribution(slopes: Tensor) -> dict[str, Any]:
+def _distribution(slopes: Tensor) -> JsonObject:
     exact = slopes.detach().double().flatten()
     points = torch.linspace(0, 1, len(QUARTILES), dtype=torch.float64)
-    quartiles = torch.quantile(exact, points).tolist()
-    return {
-        "mean": float(exact.mean()),
-        "std": float(exact.std(correction=0)),
-        **dict(zip(QUARTILES, quartiles, strict=True)),
-    }
+    quartiles = dict(zip(QUARTILES, torch.quantile(exact, points).tolist(), strict=True))
+    return {"mean": float(exact.mean()), "std": float(exact.std(correction=0)), **quartiles}
 
 
-def report(numbers: dict[str, Any]) -> list[Table]:
+def report(numbers: JsonObject) -> list[Table]:
     """Return a line per layer, with its slopes where the network learns some."""
     columns = {"layer": "layer", "mean": "mean", "std": "std", "mean / std": "mean_over_std"}
     columns |= {"share above 0": "active_share", "dead": "dead", "units": "units"}
@@ -99,7 +89,7 @@ def report(numbers: dict[str, Any]) -> list[Table]:
     return [output.table(title, numbers["layers"], columns)]
 
 
-def plot(numbers: dict[str, Any]) -> Figure:
+def plot(numbers: JsonObject) -> Figure:
     """Draw mean and spread of every layer, its active and dead shares, and its slopes over
     channels."""
     layers = numbers["layers"]

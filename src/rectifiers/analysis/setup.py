@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,14 +16,9 @@ from rectifiers.models.network import Network, of_rows
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.training.build import (
-    build_data,
-    build_preprocess,
-    initial_network,
-    inspect_source,
-    open_source,
-)
+from rectifiers.training import build
 from rectifiers.training.diagnostics import Signals, Weights
 from rectifiers.training.train import train
 
@@ -34,12 +28,12 @@ class AnalysisSetup:
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.source = inspect_source(open_source(config), config)
-        self.data = build_data(config, self.source)
+        self.source = build.inspect_source(build.open_source(config), config)
+        self.data = build.build_data(config, self.source)
 
     @cached_property
     def preprocess(self) -> Preprocess:
-        return build_preprocess(self.config, self.data)[0]
+        return build.build_preprocess(self.config, self.data)[0]
 
     @property
     def steps(self) -> int:
@@ -47,13 +41,10 @@ class AnalysisSetup:
         return self.config.trainer.max_epochs * len(self.data.batches)
 
     def network(self, seed: int) -> tuple[Network, list[LayerReport]]:
-        """Return the network as a run of this seed would start with it, and its init report.
-
-        Raises:
-            InputError: where it is not one of rows, whose theory the analyses follow.
-        """
+        """Return the network as a run of this seed would start with it, and its init report; raise
+        InputError where it is not one of rows, whose theory the analyses follow."""
         config = self.config.replaced({"seed": seed})
-        network, init_report = initial_network(config, self.data, self.preprocess)
+        network, init_report = build.initial_network(config, self.data, self.preprocess)
         return of_rows(network), init_report
 
     def images(self, count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -85,6 +76,6 @@ def log_spaced(last: int, count: int) -> list[int]:
     return sorted({max(0, min(last, step)) for step in steps})
 
 
-def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
+def mean_and_interval(values: Sequence[float]) -> JsonObject:
     """Return the mean of at least one value with n and its 95 % interval, as plain numbers."""
     return asdict(mean_of(values))

@@ -15,21 +15,22 @@ which no run reads and which holds the fields of `Claim`. For example:
 """
 
 import functools
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
-from rectifiers.claims.measures import MEASURES, check, named
+from rectifiers.claims.measures import MEASURES
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.schema import Section, checked
+from rectifiers.runtime.schema import JsonObject, Section, checked
 
 PLACE = CONF / "claim"
 LEVEL = 0.95
@@ -83,8 +84,8 @@ class Criterion:
     none: float | None = None
 
     def negligible(self) -> Region | None:
-        """Return the effects too small to matter: nearer to none than the bound, on both sides;
-        None without such."""
+        """Return the effects too small to matter, nearer to none than the bound; None without
+        such."""
         if self.none is None or self.supported.side not in ("above", "below"):
             return None
         (bound,) = self.supported.bounds
@@ -96,8 +97,7 @@ class Criterion:
         return EQUIVALENCE_LEVEL if self.supported.side == "within" else LEVEL
 
     def chance(self) -> float:
-        """Return the largest probability that a claim which does not hold, if only just, is found
-        supported."""
+        """Return the largest probability that a claim which does not hold is found supported."""
         return (1 - self.level_of_support()) / 2
 
     def bounds(self) -> tuple[float, ...]:
@@ -115,39 +115,57 @@ class Criterion:
 def _region(*sides: str) -> BeforeValidator:
     """Return the validator of {above: 0.5} or {within: [-1, 1]} with one of these sides."""
 
-    def parse(region: Any) -> Any:
-        if not isinstance(region, dict) or len(region) != 1 or not set(region) <= set(sides):
-            raise ValueError(f"give one of: {', '.join(sides)}")
-        ((side, bound),) = region.items()
+    def parse(region: object) -> Region:
+        side, bound = "", None
+        if isinstance(region, dict) and len(region) == 1:
+            ((side, bound),) = region.items()
         bounds = bound if isinstance(bound, list) else [bound]
+        are_numbers = all(isinstance(x, int | float) and math.isfinite(x) for x in bounds)
         count = 2 if side in ("within", "outside") else 1
-        are_numbers = all(type(x) in (int, float) and math.isfinite(x) for x in bounds)
-        if len(bounds) != count or not are_numbers or sorted(bounds) != bounds:
-            raise ValueError(f"{side} takes {count} ascending number(s)")
+        if side not in sides or not are_numbers or len(bounds) != count or sorted(bounds) != bounds:
+            raise ValueError(
+                f"give one of {', '.join(sides)}: a number, or 2 ascending ones of within, outside"
+            )
         return Region(side, tuple(bounds))
 
     return BeforeValidator(parse)
 
 
-class Comparison(Section):
+class Measured(Section):
+    """A measure: a function of `measures.py` with its settings."""
+
+    measure: str
+    settings: JsonObject = Field(default={}, alias="with")
+
+    @model_validator(mode="after")
+    def _check_measure(self) -> "Measured":
+        try:
+            inspect.signature(MEASURES[self.measure]).bind({}, **self.settings)
+        except (KeyError, TypeError) as error:
+            known = ", ".join(MEASURES)
+            message = f"measure={self.measure} with {self.settings} is not one of {known} ({error})"
+            raise ValueError(message) from error
+        return self
+
+    def value(self, record: TrainingRecord) -> float | None:
+        """Return the measure of a run."""
+        return MEASURES[self.measure](record, **self.settings)
+
+    def measure_name(self) -> str:
+        """Return the measure with its settings, as in `reached(below=0.5)`."""
+        listed = ", ".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"{self.measure}({listed})" if listed else self.measure
+
+
+class Comparison(Measured):
     """A measure of the arm `of`, or its difference from the arm `minus`, or its ratio to the arm
     `over`, seed by seed."""
 
     says: str
     """What it tests, in words."""
-    measure: str
-    """A function of `measures.py`."""
-    settings: dict[str, Any] = Field(default={}, alias="with")
     of: str
     minus: str | None = None
     over: str | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> "Comparison":
-        check(self.measure, self.settings)
-        if self.minus and self.over:
-            raise ValueError("give either minus or over")
-        return self
 
     def arms(self) -> list[str]:
         """Return the arm that is measured, and the one that it is held against."""
@@ -159,19 +177,14 @@ class Comparison(Section):
             return f"{self.of} minus {self.minus}"
         return f"{self.of} over {self.over}" if self.over else self.of
 
-    def measure_name(self) -> str:
-        """Return the measure with its settings, as in `reached(below=0.5)`."""
-        return named(self.measure, self.settings)
-
     def measured(self, records: Sequence[TrainingRecord]) -> tuple[float, ...] | None:
         """Return the measure of each arm's record of one seed; None where one has no number."""
-        values = [MEASURES[self.measure](record, **self.settings) for record in records]
+        values = [self.value(record) for record in records]
         finite = tuple(value for value in values if value is not None and math.isfinite(value))
         return finite if len(finite) == len(values) else None
 
     def effect(self, measured: Sequence[float]) -> float | None:
-        """Return one seed's effect; None for a ratio that has no logarithm, by which ratios are
-        averaged."""
+        """Return one seed's effect; None for a ratio that has no logarithm."""
         if len(measured) == 1:
             return measured[0]
         value, other = measured
@@ -199,6 +212,8 @@ class Test(Comparison):
 
     @model_validator(mode="after")
     def _check_criterion(self) -> "Test":
+        if self.minus and self.over:
+            raise ValueError("give either minus or over")
         if self.statistic == "share" and (self.measure not in YES_OR_NO or len(self.arms()) > 1):
             raise ValueError(
                 "statistic=share is of a yes or no of one arm; give one of "
@@ -212,7 +227,7 @@ class Test(Comparison):
         return self
 
 
-class Search(Section):
+class Search(Measured):
     """A grid of learning rates for each arm, searched on the validation images by runs of their
     own: `scripts/claims.py search <claim>` makes them."""
 
@@ -223,16 +238,9 @@ class Search(Section):
     """What makes these runs shorter, such as trainer.max_epochs=6."""
     measure: str = "final"
     """What the lowest mean of is best; without it the last epoch's validation error."""
-    settings: dict[str, Any] = Field(default=VAL_ERROR, alias="with")
+    settings: JsonObject = Field(default=VAL_ERROR, alias="with")
     others: Mapping[str, Mapping[str, tuple[str, ...]]] = Field(default={})
     """By arm, what was searched beside it and lost, such as other slopes: arms by name."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "Search":
-        check(self.measure, self.settings)
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("give each of the seeds once")
-        return self
 
     def arms(self, arms: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Return the runs' overrides by name: each of a claim's `arms`, and each that lost to one,
@@ -252,7 +260,7 @@ class Search(Section):
 
     def measured_by(self) -> str:
         """Return what it chooses by, in words."""
-        return "val error, %" if self.settings == VAL_ERROR else named(self.measure, self.settings)
+        return "val error, %" if self.settings == VAL_ERROR else self.measure_name()
 
 
 def name_of(arm: str, rate: float) -> str:
@@ -288,12 +296,11 @@ class Claim(Section):
 
     @model_validator(mode="after")
     def _check(self) -> "Claim":
-        for arm in (arm for test in self.tests for arm in test.arms()):
+        used = [("test", arm) for test in self.tests for arm in test.arms()]
+        used += [("search", arm) for arm in (self.search.others if self.search else ())]
+        for kind, arm in used:
             if arm not in self.arms:
-                raise ValueError(f"it tests an arm {arm}, which it does not have")
-        for arm in self.search.others if self.search else ():
-            if arm not in self.arms:
-                raise ValueError(f"its search has others of an arm {arm}, which it does not have")
+                raise ValueError(f"its {kind} names an arm {arm}, which it does not have")
         if not self.tests and not self.not_run:
             raise ValueError("it has no tests; give one or more")
         fewest = max((FEWEST[test.statistic] for test in self.tests), default=0)
@@ -304,8 +311,7 @@ class Claim(Section):
         return self
 
     def searched(self) -> dict[str, list[str]]:
-        """Return the overrides of the runs that choose its arms' learning rates, by name; none
-        without a search."""
+        """Return the overrides of the runs that choose its arms' learning rates, by name."""
         return self.search.arms(self.arms) if self.search else {}
 
     def all_seeds(self) -> range:
@@ -315,11 +321,7 @@ class Claim(Section):
 
 @functools.cache
 def claims() -> tuple[Claim, ...]:
-    """Return all claims in the order of their names, those that are not run last.
-
-    Raises:
-        InputError: for a file that describes none; the message names file and key.
-    """
+    """Return all claims in the order of their names, those that are not run last."""
     files = sorted(PLACE.glob("*.yaml"))
     run = [parse(path.stem, yaml.safe_load(path.read_text()).get("claim")) for path in files]
     arms = {f"{claim.name}/{arm}" for claim in run for arm in claim.arms}
@@ -334,7 +336,7 @@ def claims() -> tuple[Claim, ...]:
     return (*run, *(parse(name, words) for name, words in left.items()))
 
 
-def parse(name: str, claim: Any) -> Claim:
+def parse(name: str, claim: object) -> Claim:
     """Return the claim that the key `claim` of a file describes."""
     if not isinstance(claim, dict):
         raise InputError(f"claim/{name} has no key claim; say there what it claims")

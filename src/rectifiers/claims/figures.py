@@ -4,7 +4,7 @@ the criterion; and the picture of the README."""
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rectifiers.claims.claims import claims
 from rectifiers.claims.judge import ClaimResult, TestResult
@@ -12,6 +12,7 @@ from rectifiers.claims.records import runs_of
 from rectifiers.runs.record import TrainingRecord
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 GREEN, RED = "#2a9d5c", "#c0392b"  # what supports, and what contradicts
@@ -39,7 +40,7 @@ def figure(result: ClaimResult) -> "Figure":
     return drawn
 
 
-def _draw_seeds(axes: Any, result: TestResult) -> None:
+def _draw_seeds(axes: "Axes", result: TestResult) -> None:
     names = result.test.arms()
     for pair in result.measured:
         axes.plot(range(len(pair)), pair, "-", color="0.75", linewidth=1, zorder=1)
@@ -50,7 +51,7 @@ def _draw_seeds(axes: Any, result: TestResult) -> None:
     axes.set_title(f"{result.test.says}, each seed", fontsize="small")
 
 
-def _draw_effect(axes: Any, result: TestResult) -> None:
+def _draw_effect(axes: "Axes", result: TestResult) -> None:
     test, finding = result.test, result.finding
     low = finding.low if math.isfinite(finding.low) else finding.effect
     high = finding.high if math.isfinite(finding.high) else finding.effect
@@ -119,11 +120,10 @@ def picture(curves: Curves, page: str) -> "Figure":
         means = [*map(fmean, by_epoch)]
         axes.plot(epochs, means, color=ink, lw=2.4)
         offset, align = ((0, -9), "top") if arm == "xavier" else ((0, 16), "bottom")
-        words: Any = {"ha": "right", "va": align, "color": ink, "fontsize": 11}
-        place = (epochs[-1], means[-1])
-        axes.annotate(
-            LABELS[arm], place, offset, textcoords="offset points", fontweight="bold", **words
+        label = axes.annotate(
+            LABELS[arm], (epochs[-1], means[-1]), offset, textcoords="offset points"
         )
+        label.set(ha="right", va=align, color=ink, fontsize=11, fontweight="bold")
     count, text = len(curves["he"]), inks["text"]
     title = f"30 layers of rectifiers on small digits: mean and range of {count} seeds"
     axes.set_title(title, loc="left", fontsize=11, color=text)

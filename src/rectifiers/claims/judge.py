@@ -21,7 +21,7 @@ from rectifiers.claims.claims import (
     claims,
     name_of,
 )
-from rectifiers.claims.measures import MEASURES, has_diverged
+from rectifiers.claims.measures import has_diverged
 from rectifiers.claims.records import Runs, runs_of
 from rectifiers.results.statistics import Mean, mean_of, student_interval, t_interval
 from rectifiers.runs.record import TrainingRecord
@@ -46,10 +46,8 @@ class Verdict(StrEnum):
 
 
 def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
-    """Return the exact interval of the median between two order statistics, that of the sign test.
-
-    It holds for any distribution, and for values of which only a bound is known (a loss that was
-    not reached)."""
+    """Return the exact interval of the median between two order statistics, for any distribution
+    and for values of which only a bound is known (a loss that was not reached)."""
     from scipy.stats import quantile_test
 
     low, high = quantile_test(list(values), p=0.5).confidence_interval(level)
@@ -57,8 +55,8 @@ def median_interval(values: Sequence[float], level: float) -> tuple[float, float
 
 
 def share_interval(ones: float, n: int, level: float) -> tuple[float, float]:
-    """Return Clopper and Pearson's exact interval of a share of n; `ones` may be no whole number,
-    as `scipy.stats.binomtest` asks."""
+    """Return Clopper and Pearson's exact interval of a share of n; unlike `binomtest` it takes
+    `ones` that are no whole number."""
     from scipy.special import betaincinv
 
     tail = (1 - level) / 2
@@ -94,15 +92,11 @@ class Finding:
 
 
 def judge(values: Sequence[float], planned: int, statistic: str, criterion: Criterion) -> Finding:
-    """Return the finding from one value per seed: a difference where arms are paired, or a log
-    ratio.
+    """Return the finding from one finite value per seed: a difference where arms are paired, or a
+    log ratio.
 
     planned: the seeds that the configuration asks for. Fewer are no verdict, which prevents
-    optional stopping.
-
-    Raises:
-        ValueError: for a value that is not finite.
-    """
+    optional stopping."""
     if not values:
         return Finding(Verdict.NOT_RUN)
     if not all(map(math.isfinite, values)):
@@ -134,9 +128,8 @@ def decide(criterion: Criterion, interval: Interval) -> Verdict:
 
 
 def _interval_at(values: Sequence[float], statistic: str, n: int) -> Interval:
-    """Return the intervals of n seeds with the mean and standard deviation of `values`.
-
-    A share is kept, too; the median's n seeds are the quantiles of `values`."""
+    """Return the intervals of n seeds with the mean and standard deviation of `values`, with its
+    share, or for the median with its quantiles."""
     if statistic == "mean":
         return functools.partial(student_interval, n, fmean(values), stdev(values))
     if statistic == "share":
@@ -147,8 +140,7 @@ def _interval_at(values: Sequence[float], statistic: str, n: int) -> Interval:
 
 
 def combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict of a claim of several tests: supported where all are, contradicted where
-    one is."""
+    """Return a claim's verdict: supported where all tests are, contradicted where one is."""
     if set(verdicts) == {Verdict.NOT_RUN}:
         return Verdict.NOT_RUN
     if {Verdict.NOT_RUN, Verdict.TOO_FEW} & set(verdicts):
@@ -279,7 +271,7 @@ def rate_means(search: Search, arm: str, runs: Runs) -> dict[float, float | None
     for rate in search.rates:
         made = runs.get(name_of(arm, rate), {})
         records = [made[seed] for seed in search.seeds if seed in made]
-        values = [MEASURES[search.measure](record, **search.settings) for record in records]
+        values = [search.value(record) for record in records]
         numbers = [value for value in values if value is not None]
         if len(records) < len(search.seeds):
             means[rate] = None
@@ -300,11 +292,7 @@ def best_rate(search: Search, arm: str, runs: Runs) -> tuple[float, float] | Non
 
 def check_rates(claim: str, search: Search, arms: Mapping[str, Sequence[str]], runs: Runs) -> None:
     """Check that every arm has the rate that its search found best, and is itself the best of what
-    it was chosen from, as far as the runs are there.
-
-    Raises:
-        InputError: for the first arm of which that does not hold.
-    """
+    it was chosen from, as far as the runs are there."""
     for arm, others in search.others.items():
         best = {name: best_rate(search, name, runs) for name in (arm, *others)}
         means = {name: pair[0] for name, pair in best.items() if pair is not None}

@@ -4,14 +4,14 @@ A run that diverged counts. Where it has no number of its own it gets that of gu
 and the loss of a network that gives all classes the same score, a loss that was not reached. Where
 not even that says anything (the responses of a network that is gone) a measure is None."""
 
-import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from statistics import correlation, fmean
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rectifiers.results.tables import table_1_slopes
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.schema import JsonObject
 
 F = TypeVar("F", bound=Callable[..., float | None])
 MEASURES: dict[str, Callable[..., float | None]] = {}
@@ -29,8 +29,7 @@ def has_diverged(record: TrainingRecord) -> bool:
 
 
 def _guess(record: TrainingRecord, key: str) -> float | None:
-    """What guessing gives: a top-1 error in percent, or a loss in nats; None for a number of
-    another kind."""
+    """What guessing gives: a top-1 error in percent, or a loss in nats; else None."""
     classes = record.network.classes
     if key.endswith("top1_error_pct"):
         return 100 * (1 - 1 / classes)
@@ -61,8 +60,7 @@ def final(record: TrainingRecord, key: str = "train_loss") -> float | None:
 
 @measure
 def mean_over(record: TrainingRecord, epochs: int, key: str = "train_loss") -> float | None:
-    """Return the mean over the first epochs, how fast a curve falls in one number; lost epochs
-    count as guessing."""
+    """Return the mean over the first epochs; lost epochs count as guessing."""
     values = [row[key] for row in record.history[:epochs]]
     values += [None] * (epochs - len(values))
     numbers = [_guess(record, key) if value is None else value for value in values]
@@ -83,8 +81,7 @@ def reached(record: TrainingRecord, below: float, key: str = "train_loss") -> fl
 
 @measure
 def epochs_to(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
-    """Return the first epoch whose number is below; one more than there were where none is, which
-    is a lower bound."""
+    """Return the first epoch whose number is below; where none is, one more than there were."""
     return float(_first_below(record, key, below) or record.science["optim"]["epochs"] + 1)
 
 
@@ -108,7 +105,7 @@ def dead_share(record: TrainingRecord) -> float | None:
     return sum(record.curve(f"dead_units/{layer}")[-1] for layer in units) / sum(units.values())
 
 
-def _responses(record: TrainingRecord, row: Mapping[str, Any]) -> list[tuple[float, float]] | None:
+def _responses(record: TrainingRecord, row: JsonObject) -> list[tuple[float, float]] | None:
     """(mean, std) of every hidden layer, from the first; None where a number is missing or a layer
     is silent."""
     layers = _units(record)
@@ -118,8 +115,8 @@ def _responses(record: TrainingRecord, row: Mapping[str, Any]) -> list[tuple[flo
 
 @measure
 def mean_response(record: TrainingRecord) -> float | None:
-    """Return |mean| / std of a layer's responses on the validation images, the mean over hidden
-    layers, at the end."""
+    """Return |mean| / std of the responses on validation images, mean over hidden layers, at the
+    end."""
     pairs = None if has_diverged(record) else _responses(record, record.history[-1])
     return None if pairs is None else fmean(abs(mean) / std for mean, std in pairs)
 
@@ -127,10 +124,7 @@ def mean_response(record: TrainingRecord) -> float | None:
 @measure
 def signal_kept(record: TrainingRecord) -> float | None:
     """Return by what a layer multiplies the root mean square of the responses after the first
-    epoch.
-
-    The geometric mean from the first hidden layer to the last. In a run whose learning rate moves
-    nothing that is the state of the initialisation."""
+    epoch: the geometric mean from the first hidden layer to the last."""
     pairs = None if has_diverged(record) else _responses(record, record.history[0])
     if pairs is None:
         return None
@@ -146,8 +140,7 @@ def mean_slope(record: TrainingRecord) -> float | None:
 
 @measure
 def slope_trend(record: TrainingRecord, every: bool = False) -> float | None:
-    """Return Spearman's rank correlation of learned slopes with their depth, over the conv layers
-    or every layer."""
+    """Return Spearman's correlation of slopes with their depth, over conv layers or every layer."""
     from scipy.stats import spearmanr  # here and not above: it takes a second
 
     slopes = list(_slopes(record, every).values())
@@ -170,11 +163,8 @@ def slope_of_first(record: TrainingRecord) -> float | None:
 
 @measure
 def slope_before_pooling(record: TrainingRecord) -> float | None:
-    """Return by how much the slope of a stage's last layer exceeds the mean of the stage's others;
-    mean over stages.
-
-    A stage is the layers of one name with numbers, as conv2_1 to conv2_4, after which the maps are
-    pooled."""
+    """Return by how much the slope of a stage's last layer (of conv2_1 to conv2_4, say, after which
+    the maps are pooled) exceeds the mean of the stage's others; mean over stages."""
     stages: dict[str, list[float]] = {}
     for layer, slope in _slopes(record).items():
         stages.setdefault(layer.partition("_")[0], []).append(slope)
@@ -184,8 +174,7 @@ def slope_before_pooling(record: TrainingRecord) -> float | None:
 
 @measure
 def paper_correlation(record: TrainingRecord, shared: bool, every: bool = False) -> float | None:
-    """Return Pearson's correlation of the learned slopes with Table 1's, shared or channel-wise,
-    over the conv layers or every layer."""
+    """Return Pearson's correlation of the slopes with Table 1's, shared or channel-wise."""
     ours, papers = _slopes(record, every), table_1_slopes(shared)
     layers = [layer for layer in ours if layer in papers]
     if len({ours[layer] for layer in layers}) < 2:  # constant
@@ -197,23 +186,3 @@ def paper_correlation(record: TrainingRecord, shared: bool, every: bool = False)
 def images_per_second(record: TrainingRecord) -> float | None:
     """Return the training images a second of wall clock, on the machine that it ran on."""
     return record.images_per_second
-
-
-def check(name: str, settings: Mapping[str, Any]) -> None:
-    """Check that a measure is known, and that it takes these settings.
-
-    Raises:
-        ValueError: where it is not known, or does not take them.
-    """
-    if name not in MEASURES:
-        raise ValueError(f"measure={name} is none of: {', '.join(MEASURES)}")
-    try:
-        inspect.signature(MEASURES[name]).bind({}, **settings)
-    except TypeError as error:
-        raise ValueError(f"measure={name} with {settings}: {error}") from error
-
-
-def named(name: str, settings: Mapping[str, Any]) -> str:
-    """Return a measure with its settings, as in `reached(below=0.5)`."""
-    listed = ", ".join(f"{key}={value}" for key, value in settings.items())
-    return f"{name}({listed})" if listed else name

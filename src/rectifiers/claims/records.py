@@ -2,18 +2,15 @@
 than they are.
 
 `results/claims/<claim>.jsonl.xz` holds one record per line, sorted by run id: those that were run
-as `claim=<claim>`. An arm that several claims share is in one file only. A file is
-written when its claim's runs are collected and not again when another claim changes, because git
-keeps every version of a compressed file in full."""
+as `claim=<claim>`, and not again those that another claim shares. A file is written when its
+claim's runs are collected alone, because git keeps every version of a compressed file in full."""
 
 import csv
 import functools
 import hashlib
 import lzma
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -25,11 +22,11 @@ from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
+from rectifiers.runtime.schema import JsonObject
 
 RECORDS = RESULTS / "claims"
 SUFFIX = ".jsonl.xz"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
-MOST_NAMED = 20  # unusable lines
 FOLDERS = ("conf/claim", "conf/experiment/claim")  # of claims: the present one, and the first
 LARGEST_BYTES = 2**28  # of one file, unpacked
 SEED_FIELDS = {"seeds": 0, "first_seed": 0}  # of a claim, with their defaults
@@ -43,7 +40,7 @@ _ARMS: dict[str, str] = {}  # by run
 Read = Callable[[str, str], str | None]  # commit, path -> text
 
 
-def arm_hash(science: dict[str, Any]) -> str:
+def arm_hash(science: JsonObject) -> str:
     """Return what a run of a claim is, whatever its seed."""
     return run_id(without(science, SEED_KEYS))
 
@@ -97,8 +94,7 @@ def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
 
 
 def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
-    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and
-    seed."""
+    """Return the runs that choose the claim's learning rates, by `Claim.searched` and seed."""
     hashes = arm_hashes().get(claim.name, {})
     by_hash = _by_arm(records, claim.search.seeds if claim.search else ())
     return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
@@ -117,11 +113,7 @@ def _by_arm(
 
 def owner(record: Record) -> str:
     """Return the claim whose file holds the record: the one that ran it, else the first by name
-    that has its arm.
-
-    Raises:
-        InputError: where no claim has it.
-    """
+    that has its arm."""
     arms = arm_hashes()
     name = str(experiment_of(record.choices)).removeprefix(CLAIM)
     owners = [name] if name in arms else []
@@ -132,39 +124,30 @@ def owner(record: Record) -> str:
 
 
 def load(folder: Path) -> list[TrainingRecord]:
-    """Return the records in `folder` that answer claims, sorted by run id; none where there are no
-    files.
-
-    An unusable line is skipped with a warning on stderr; more than twenty are counted.
-
-    Raises:
-        InputError: where a file cannot be read.
-    """
-    loaded, unusable = [], []
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
-        for number, line in enumerate(_lines(path), start=1):
-            try:
-                record = records.parse(line)
-            except ValueError as error:
-                unusable.append(f"line {number} of {path} is not a usable record ({error})")
-                continue
-            if isinstance(record, TrainingRecord) and claim_exclusion_reason(record) is None:
-                loaded.append(record)
-    if (more := len(unusable) - MOST_NAMED) > 0:
-        unusable[MOST_NAMED:] = [f"{more:,} more lines of {folder}; take the committed files"]
-    for warning in unusable:
-        print(f"left out: {warning}", file=sys.stderr)
-    return sorted(loaded, key=lambda record: record.run)
+    """Return the records in `folder` that answer claims, sorted by run id."""
+    loaded = (record for path in files(folder) for record in read(path))
+    answering = [
+        record
+        for record in loaded
+        if isinstance(record, TrainingRecord) and claim_exclusion_reason(record) is None
+    ]
+    return sorted(answering, key=lambda record: record.run)
 
 
-def _lines(path: Path) -> list[bytes]:
+def files(folder: Path) -> list[Path]:
+    """Return the files of records in a folder."""
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def read(path: Path) -> list[Record]:
+    """Return the records of a claim's file."""
     try:
         unpacking = lzma.LZMADecompressor()
         content = unpacking.decompress(path.read_bytes(), max_length=LARGEST_BYTES)
         if not unpacking.eof:
             raise lzma.LZMAError(f"it is cut, or holds more than {LARGEST_BYTES:,} bytes")
-        return content.splitlines()
-    except (OSError, lzma.LZMAError) as error:
+        return list(map(records.parse, content.splitlines()))
+    except (OSError, lzma.LZMAError, ValueError) as error:
         message = f"{path} is not a usable file of records ({error}); take the committed one"
         raise InputError(message) from error
 
@@ -173,29 +156,23 @@ def add(folder: Path, new: Iterable[Record]) -> list[Path]:
     """Add records to their claims' files in `folder`, and return the files that changed.
 
     A record replaces an earlier one of the same run, in the file that has it. Files without a new
-    record are not written.
-
-    Raises:
-        InputError: where a line of a file is no record, which would be lost; nothing is written.
-    """
-    committed: dict[str, dict[str, Record]] = {}
-    claim_of: dict[str, str] = {}  # by run
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
-        claim = path.name.removesuffix(SUFFIX)
-        try:
-            committed[claim] = {record.run: record for record in map(records.parse, _lines(path))}
-        except ValueError as error:
-            message = f"{path} holds what is no record ({error}); take the committed one"
-            raise InputError(message) from error
-        claim_of.update(dict.fromkeys(committed[claim], claim))
-    changed: dict[str, dict[str, Record]] = {}
+    record are not written."""
+    committed = {
+        path.name.removesuffix(SUFFIX): {record.run: record for record in read(path)}
+        for path in files(folder)
+    }
+    claim_of = {run: claim for claim, by_run in committed.items() for run in by_run}
+    changed = set()
     for record in new:
         claim = claim_of.get(record.run) or owner(record)
-        if committed.get(claim, {}).get(record.run) != record:
-            changed.setdefault(claim, dict(committed.get(claim, {})))[record.run] = record
+        by_run = committed.setdefault(claim, {})
+        if by_run.get(record.run) != record:
+            by_run[record.run] = record
+            changed.add(claim)
     packed: dict[Path, bytes] = {}
-    for claim, by_run in changed.items():
-        lines = "".join(records.to_json(record) + "\n" for _, record in sorted(by_run.items()))
+    for claim in sorted(changed):
+        by_run = committed[claim]
+        lines = "".join(records.to_json(by_run[run]) + "\n" for run in sorted(by_run))
         packed[folder / f"{claim}{SUFFIX}"] = lzma.compress(lines.encode(), preset=XZ_PRESET)
     for path, content in packed.items():
         with atomic_file(path) as file:
@@ -214,12 +191,7 @@ def check_criteria(
 
     read: (commit, path of a file in the checkout) -> its text; None where either is not there.
     versions: a path -> the commits that changed it. Returned are commits that are not known here,
-    as in a clone without its history, of which nothing can be said.
-
-    Raises:
-        InputError: for the first claim of which a run is older than its criterion, or answered
-        another one before.
-    """
+    as in a clone without its history, of which nothing can be said."""
     unknown: set[str] = set()
     read = functools.cache(read)
     for claim, runs in answered:
@@ -255,7 +227,7 @@ def check_criteria(
     return unknown
 
 
-def _criterion_of(claim: Claim, commit: str, read: Read) -> list[Mapping[str, Any]] | None:
+def _criterion_of(claim: Claim, commit: str, read: Read) -> list[JsonObject] | None:
     """What decided the claim in a commit; None where it was not there."""
     for folder in FOLDERS:
         if (text := read(commit, f"{folder}/{claim.name}.yaml")) is not None:
@@ -264,12 +236,9 @@ def _criterion_of(claim: Claim, commit: str, read: Read) -> list[Mapping[str, An
 
 
 @functools.cache
-def criterion(text: str) -> list[Mapping[str, Any]]:
-    """Return what decides a claim, of its file: its seeds, measures, arms and bounds, whatever the
-    words around them.
-
-    The seeds are a part of it, because whoever asks for more after a look stops when the result
-    suits him."""
+def criterion(text: str) -> list[JsonObject]:
+    """Return what decides a claim, of its file: seeds, measures, arms and bounds. Seeds are a part:
+    who asks for more after a look stops when the result suits him."""
     claim = (yaml.safe_load(text) or {}).get("claim") or {}
     seeds = {field: claim.get(field, default) for field, default in SEED_FIELDS.items()}
     tests = claim.get("tests", [])

@@ -1,15 +1,11 @@
 """What the claims' records say, for readers: `results/FINDINGS.md` and `QUESTIONS.md` in words,
 `CLAIMS.md` with a row for each claim, and of each claim a page and a table of its runs."""
 
-import csv
-import io
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import yaml
 
@@ -24,7 +20,7 @@ from rectifiers.claims.judge import (
     best_rate,
     rate_means,
 )
-from rectifiers.claims.measures import MEASURES, error, has_diverged
+from rectifiers.claims.measures import error, has_diverged
 from rectifiers.claims.records import runs_of, search_runs
 from rectifiers.results.documents import markdown
 from rectifiers.results.frame import SAME_IMAGES, code_of, machine_of
@@ -60,11 +56,10 @@ class Effect:
         if isinstance(result, TestResult):
             finding, is_share = result.finding, result.test.statistic == "share"
             return cls(finding.n, finding.effect, finding.low, finding.high, is_share)
-        if result.mean is None:
-            return cls(0, math.nan, -math.inf, math.inf)
-        low, high = result.mean.low, result.mean.high
-        bounds = (-math.inf, math.inf) if low is None or high is None else (low, high)
-        return cls(result.n(), result.mean.mean, *bounds)
+        mean = result.mean
+        if mean is None or mean.low is None or mean.high is None:
+            return cls(result.n(), mean.mean if mean else math.nan, -math.inf, math.inf)
+        return cls(mean.n, mean.mean, mean.low, mean.high)
 
     def text(self, unit: str = "", sign: int = 1) -> str:
         """Return the effect times `sign` with its interval; a share as `6 of 6 seeds` with its
@@ -81,8 +76,7 @@ class Effect:
 
     def __format__(self, spec: str) -> str:
         """Return the text with n. With `the error|points` it says whether the error is lowered or
-        raised, as far as the interval does, and by how many points; with `train` that 6 of 6 seeds
-        train."""
+        raised, and by how many points; of a share, with `train`, that 6 of 6 seeds train."""
         what, _, unit = spec.partition("|")
         if self.is_share:
             return self.text(f" {what}" * bool(what))
@@ -94,8 +88,7 @@ class Effect:
 
 
 def for_tables(records: Sequence[TrainingRecord]) -> list[TrainingRecord]:
-    """Return the claims' runs that stand in TABLES.md, each under the experiment that it is at
-    another size."""
+    """Return the claims' runs that stand in TABLES.md, each under its row's experiment."""
     by_name = {claim.name: claim for claim in claims()}
     renamed: dict[str, TrainingRecord] = {}
     for row in (row for table in layout() for row in table["rows"]):
@@ -108,34 +101,26 @@ def for_tables(records: Sequence[TrainingRecord]) -> list[TrainingRecord]:
 
 def runs_csv(claim: Claim, records: Iterable[TrainingRecord]) -> str:
     """Return the runs of a claim as CSV: where each comes from, what the tests measure of it, and
-    its error in percent.
+    its error in percent; empty where there is no number, or no test asks the arm for it."""
+    from pandas import DataFrame  # here and not above: it takes a second
 
-    A measure is left empty where it does not exist, or where no test asks the arm for it.
-    """
-    names = list(dict.fromkeys(test.measure_name() for test in claim.tests))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["seed", "arm", "run", "code", "machine", *names, "top1_error_pct", "diverged"])
+    names = dict.fromkeys(test.measure_name() for test in claim.tests)
+    columns = ["seed", "arm", "run", "code", "machine", *names, "top1_error_pct", "diverged"]
+    rows = []
     for arm, runs in runs_of(claim, records).items():
         tests = {test.measure_name(): test for test in claim.tests if arm in test.arms()}
         for seed, record in sorted(runs.items()):
-            values = {n: MEASURES[t.measure](record, **t.settings) for n, t in tests.items()}
+            values = [seed, arm, record.run, code_of(record), machine_of(record)]
+            values += [tests[name].value(record) if name in tests else None for name in names]
             is_tested = has_diverged(record) or "center" in record.protocols
-            row = [seed, arm, record.run, code_of(record), machine_of(record)]
-            row += [*map(values.get, names), error(record) if is_tested else None]
-            writer.writerow([*row, has_diverged(record)])
-    return text.getvalue()
+            rows.append([*values, error(record) if is_tested else None, has_diverged(record)])
+    return DataFrame(rows, columns=columns).to_csv(index=False)
 
 
 def pages(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()) -> dict[str, str]:
-    """Return all documents by their path below results/.
-
-    records: all that were made for claims, those of the searches among them.
-
-    Raises:
-        InputError: where findings.yaml or questions.yaml name what is not there.
-    """
-    texts = {"CLAIMS.md": claims_page(results, records)}
+    """Return all documents by their path below results/, from the claims and all their records,
+    those of searches among them."""
+    texts = {"CLAIMS.md": claims_page(results)}
     for name in ("findings", "questions"):
         rows = answer_rows(FOLDER / f"{name}.yaml", results)
         texts[f"{name.upper()}.md"] = render(name, rows=markdown(rows[0], rows[1:]))
@@ -144,7 +129,7 @@ def pages(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()
     return texts
 
 
-def render(name: str, **values: Any) -> str:
+def render(name: str, **values: object) -> str:
     """Return the page of a template of this package."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -158,19 +143,14 @@ def render(name: str, **values: Any) -> str:
 
 
 def answer_rows(path: Path, results: Iterable[ClaimResult]) -> list[list[str]]:
-    """Return the questions of a file with what the claims answer, below their head.
-
-    Raises:
-        InputError: where the file names a claim, or an effect of one, that is not there.
-    """
+    """Return the questions of a file with what the claims answer, below their head; raise an
+    InputError where it names a claim, or an effect of one, that is not there."""
     entries = yaml.safe_load(path.read_text())
     by_name = {result.claim.name: result for result in results}
     has_paper = "paper" in entries[0]
-    head = ["question", *["the paper says"] * has_paper, "we find", "evidence", "verdict"]
-    rows = [head]
+    rows = [["question", *["the paper says"] * has_paper, "we find", "evidence", "verdict"]]
     for entry in entries:
-        words, evidence, verdicts = [], [], []
-        texts = entry["find"]
+        words, evidence, verdicts, texts = [], [], [], entry["find"]
         if unknown := texts.keys() - by_name.keys():
             raise InputError(f"{path.name} names {unknown.pop()}, which is not a claim")
         for name in sorted(texts, key=lambda name: by_name[name].verdict in NO_VERDICT):
@@ -201,7 +181,7 @@ def facts(result: ClaimResult) -> dict[str, Effect | str]:
     return named | {f"t{i}": Effect.of(d) for i, d in trained if d is not None}
 
 
-def claims_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()) -> str:
+def claims_page(results: Sequence[ClaimResult]) -> str:
     """Return CLAIMS.md: a row for each claim, and how many verdicts would be chance."""
     evidence = [r for r in results if not r.claim.is_check]
     judged = [r for r in evidence if r.verdict not in NO_EVIDENCE]
@@ -214,7 +194,6 @@ def claims_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
         supported=sum(max(t.test.criterion.chance() for t in r.tests) for r in judged),
         contradicted=sum(0.025 * len(result.tests) for result in judged),
         checks=[result.claim.name for result in results if result.claim.is_check],
-        spent=time_spent(records),
         rows=markdown(head, map(_claim_row, in_order(results))),
     )
 
@@ -255,9 +234,9 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
 def _test_line(
     result: TestResult | Description, criterion: str = "-", finding: str = NOT_JUDGED
 ) -> list[str]:
-    comparison: Comparison
     if isinstance(result, TestResult):
-        comparison, statistic, n = result.test, result.test.statistic, counts(result)
+        comparison: Comparison = result.test
+        statistic, n = result.test.statistic, counts(result)
     else:
         comparison, statistic, n = result.comparison, "mean", str(result.n())
     words = f"{comparison.measure_name()}, {comparison.compared()}"
@@ -273,37 +252,22 @@ def _arms(claim: Claim, records: Sequence[TrainingRecord]) -> str:
     """The table of the arms, with what their searches measured at each learning rate."""
     if not claim.arms:
         return ""
-    search = claim.search
-    if search is None:
-        rows = [[arm, f"`{' '.join(claim.arms[arm]) or '-'}`"] for arm in claim.arms]
-        return markdown(("arm", "besides the claim's setting"), rows)
-    runs, rows = search_runs(claim, records), []
-    for arm, overrides in search.with_others(claim.arms).items():
-        means, best = rate_means(search, arm, runs), best_rate(search, arm, runs)
-        by_rate = ", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items())
-        setting = f"`{' '.join(overrides) or '-'}`"
-        rows.append([arm, setting, by_rate, "-" if best is None else f"{best[1]:g}"])
-    by = f"{search.measured_by()} by learning rate, mean of {len(search.seeds)} seed(s)"
-    return markdown(("arm", "besides the claim's setting", by, "best rate"), rows)
+    search, head = claim.search, ["arm", "besides the claim's setting"]
+    arms = search.with_others(claim.arms) if search else claim.arms
+    rows = [[arm, f"`{' '.join(overrides) or '-'}`"] for arm, overrides in arms.items()]
+    if search:
+        runs = search_runs(claim, records)
+        by = f"{search.measured_by()} by learning rate, mean of {len(search.seeds)} seed(s)"
+        head += [by, "best rate"]
+        for row in rows:
+            means, best = rate_means(search, row[0], runs), best_rate(search, row[0], runs)
+            row.append(", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items()))
+            row.append(f"{best[1]:g}" if best else "-")
+    return markdown(head, rows)
 
 
 def _mean(mean: float | None) -> str:
     return "not run" if mean is None else "diverged" if mean == math.inf else f"{mean:.3g}"
-
-
-def time_spent(runs: Sequence[TrainingRecord]) -> str:
-    """Return how long runs took in one sentence; nothing where there are none."""
-    if not runs:
-        return ""
-    hours: dict[str, float] = defaultdict(float)
-    for run in runs:
-        hours[str(run.choices.get("data"))] += run.wall_s / 3600
-    by_data = ", ".join(f"{spent:.1f} on {data}" for data, spent in sorted(hours.items()))
-    return (
-        f"{len(runs):,} runs, with those of the searches, took {sum(hours.values()):.1f} hours by "
-        f"the wall clock, in one thread each and mostly beside other work: {by_data}; "
-        "without those that were dropped, or made again."
-    )
 
 
 def in_order(results: Sequence[ClaimResult]) -> list[ClaimResult]:
@@ -313,7 +277,6 @@ def in_order(results: Sequence[ClaimResult]) -> list[ClaimResult]:
 
 
 def has_figure(result: ClaimResult) -> bool:
-    """Return whether there is something to draw."""
     return any(test.measured for test in result.tests)
 
 

@@ -1,9 +1,8 @@
 """A run's record as tables on the terminal."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -17,8 +16,8 @@ BAR = 36  # characters; a line has 80
 
 
 def print_record(record: Record, console: Console) -> None:
-    """Print the result of a run: code, machine, errors, size, effort, and slopes beside the
-    paper's; of an ensemble its runs and errors."""
+    """Print a run's code, machine, errors, size, effort, and slopes beside the paper's; of an
+    ensemble its runs and errors."""
     origin = Text(f"code {code_of(record)} on {machine_of(record)}")
     if isinstance(record, EnsembleRecord):
         runs = ", ".join(member.run for member in record.members)
@@ -28,16 +27,15 @@ def print_record(record: Record, console: Console) -> None:
     groups = [name for name in ("model", "activation", "init", "data") if name in record.choices]
     title = " ".join(f"{name}={record.choices[name]}" for name in groups)
     head = Text(f"run {record.run}  {title}  seed={record.seed}", style="bold")
-    parts: list[Any] = [head, origin]
+    console.print(head, origin, sep="\n")
     if record.diverged:
         where = f"diverged at step {record.diverged.step}, first seen at {record.diverged.layer}"
-        parts.append(Text(where, style="red"))
+        console.print(Text(where, style="red"))
     if record.protocols:
-        parts.append(errors_table(record.protocols))
-    parts.append(Text(effort(record)))
+        console.print(errors_table(record.protocols))
+    console.print(Text(effort(record)))
     if record.slopes:
-        parts.append(slopes_table(record.slopes))
-    console.print(Group(*parts), highlight=False)
+        console.print(slopes_table(record.slopes))
 
 
 def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
@@ -95,8 +93,8 @@ def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
 
 
 def bar(slope: float, paper: float | None, low: float, high: float) -> str:
-    """Return a bar of ASCII from `low` to `slope`, and a mark at the paper's value; BAR characters
-    reach to `high`."""
+    """Return a bar from `low` to `slope`, with a mark at the paper's; BAR characters reach
+    `high`."""
     per_character = (high - low) / BAR or 1.0
     drawn = list(("=" * round((slope - low) / per_character)).ljust(BAR + 1))
     if paper is not None:

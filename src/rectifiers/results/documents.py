@@ -21,11 +21,11 @@ NUMBER = re.compile(r"[-+]?\d[\d,.]*([ <].*)?|-?")  # a cell that begins with on
 BORDERING = re.compile(r"(?<!\w)_|_(?!\w)")  # an underscore that begins or ends an emphasis
 
 
-def estimate(values: Sequence[float], digits: int = 2, sign: str = "", absent: str = "-") -> str:
+def estimate(values: Sequence[float], digits: int = 2, sign: str = "") -> str:
     """Return the mean of values over runs with its interval and n, as in `34.00 (31.52 to 36.48,
-    n = 3)`; `absent` where there are none."""
+    n = 3)`."""
     if not values:
-        return absent
+        return "-"
     mean, style = mean_of(values), f"{sign}.{digits}f"
     spread = "" if mean.low is None else f"{mean.low:{style}} to {mean.high:{style}}, "
     return f"{mean.mean:{style}} ({spread}n = {mean.n})"
@@ -95,11 +95,8 @@ def shows(path: Path, description: str) -> bool:
 
 
 def write_or_check(texts: Mapping[Path, str], check: bool, command: str) -> None:
-    """Write the files, or with `check` compare them; `command` is what writes them.
-
-    Raises:
-        InputError: which names every file that has another text.
-    """
+    """Write the files, or with `check` refuse those that have another text; `command` is what
+    writes them."""
     if check:
         refuse_stale(stale_files(texts), command)
     else:

@@ -6,7 +6,7 @@ of the paper. `scripts/report.py tables` makes it."""
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -15,6 +15,7 @@ from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import SplitSizes
 from rectifiers.runtime.files import CONF
+from rectifiers.runtime.schema import JsonObject
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,15 +46,14 @@ COLUMNS = (
 
 
 @functools.cache
-def known() -> dict[str, Any]:
+def known() -> JsonObject:
     """Return `experiments.yaml`: experiments' `arm` and `whole`, protocols' settings by data, and
     the sizes of Table 3's networks."""
     return yaml.safe_load(EXPERIMENTS.read_text())
 
 
-def described(science: dict[str, Any]) -> dict[str, str]:
-    """Return the two hashes of a run's science: what is compared (`arm`), and that at the size it
-    was run (`whole`)."""
+def described(science: JsonObject) -> dict[str, str]:
+    """Return two hashes of a run: what is compared (`arm`), and that at its size (`whole`)."""
     return {"arm": run_id(without(science, SIZE)), "whole": run_id(without(science, BY_RUN))}
 
 
@@ -113,11 +113,10 @@ def setting(record: Record) -> str:
 
 
 def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":
-    """Return the records as a data frame: a row per run and protocol, with errors in percent and
-    the 95 % interval of the top-1 error over test images (Wilson).
-
-    A run without a protocol has one row, and NaN in it. only: a protocol, so that each run has one
-    row. images: the digest of a run's data. record, result: what a row was made from."""
+    """Return the records as a data frame: a row per run and protocol (`only` one, if given; a run
+    without has one row with NaN), with errors in percent and the 95 % interval of the top-1 error
+    over test images (Wilson). images: the digest of a run's data. record, result: what a row is
+    of."""
     import pandas as pd  # here and not above: it takes a second
 
     rows = []
@@ -149,14 +148,12 @@ def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":
 
 
 def code_of(record: Record) -> str:
-    """Return the fingerprint of the source that trained, 12 hex digits; of several, in the order of
-    their epochs."""
+    """Return the fingerprint of the source that trained, or of several in their order."""
     return "+".join(record.codes)
 
 
 def machine_of(record: Record) -> str:
-    """Return the processor with its instructions, where known, or the GPU, with the threads of
-    torch."""
+    """Return the processor with its instructions, or the GPU, and the threads of torch."""
     machine = record.provenance.machine
     processor = f"{machine.cpu} ({machine.instructions})" if machine.instructions else machine.cpu
     device = processor if machine.device == "cpu" else machine.device

@@ -6,10 +6,10 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
-from typing import Any
 
 from rectifiers.results.frame import code_of, frame, machine_of
 from rectifiers.results.statistics import error_interval_pct, mcnemar
@@ -17,9 +17,11 @@ from rectifiers.runs import record as records
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import JsonObject
 
 USUAL_PROTOCOL = "ten_view"  # of the paper's tables
 MISSING = "(not there)"
+ORDER = ("data", "experiment", "model", "activation", "init")  # of a list of runs
 MIXED = "one was tested on the images that chose (data.protocol=paper), the other on unseen images"
 RUN_KEYS = ("wall_s", "images_per_second", "epochs", "drop_epochs", "status")
 COLUMNS = ("experiment", "model", "activation", "init", "data", "seed", "optim.lr", "epochs")
@@ -52,31 +54,24 @@ def read(paths: Iterable[Path]) -> list[Run]:
 
 
 def gather(*folders: Path) -> list[Run]:
-    """Return the runs of folders that hold `*.json` or `*/record.json`, sorted by their choices.
-
-    An own run stands before a committed record of its name; an equal committed record is left
-    out."""
+    """Return the runs of folders that hold `*.json` or `*/record.json`, sorted by their choices; a
+    committed record stands after the own run of its name, unless they are equal."""
     runs = []
     for folder in folders:
         runs += read(sorted([*folder.glob("*.json"), *folder.glob("*/record.json")]))
     own = {run.record.run: run.record for run in runs if run.origin == "own"}
     kept = [run for run in runs if run.origin == "own" or own.get(run.record.run) != run.record]
-    return sorted(kept, key=_order)
 
+    def order(run: Run) -> tuple[object, ...]:
+        names = [str(run.record.choices.get(group) or "") for group in ORDER]
+        return (*names, run.record.seed, run.record.run, run.origin == "committed")
 
-def _order(run: Run) -> tuple[Any, ...]:
-    choices, groups = run.record.choices, ("data", "experiment", "model", "activation", "init")
-    names = [str(choices.get(group) or "") for group in groups]
-    return (*names, run.record.seed, run.record.run, run.origin == "committed")
+    return sorted(kept, key=order)
 
 
 def find(runs: Sequence[Run], name: str) -> Run:
     """Return the run of a name, of the beginning of one, or of a record's path; of an own run and a
-    committed record of one name, the own run.
-
-    Raises:
-        InputError: where there is none, or several.
-    """
+    committed record of one name, the own run."""
     path = Path(name)
     if path.suffix == ".json" or isfile(path / "record.json"):
         path = path / "record.json" if path.is_dir() else path
@@ -93,44 +88,45 @@ def find(runs: Sequence[Run], name: str) -> Run:
     raise InputError(f"{name} is not a run, nor the path of a record; {hint}")
 
 
-def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(node: Mapping[str, object], prefix: str = "") -> JsonObject:
     """Return the leaves of a nested mapping by dotted key; lists are leaves."""
-    leaves: dict[str, Any] = {}
+    leaves: JsonObject = {}
     for key, value in node.items():
-        is_leaf = not isinstance(value, Mapping)
-        leaves |= {f"{prefix}{key}": value} if is_leaf else flat(value, f"{prefix}{key}.")
+        if isinstance(value, Mapping):
+            leaves |= flat(value, f"{prefix}{key}.")
+        else:
+            leaves[f"{prefix}{key}"] = value
     return leaves
 
 
-def facts(record: Record) -> dict[str, Any]:
+def facts(record: Record) -> JsonObject:
     """Return what a run can be filtered by: name, status, protocols, choices, keys of science."""
     names = {"run": record.run, "status": record.status, "protocol": sorted(record.protocols)}
     return {**flat(record.science), **record.choices, **names}
 
 
 def select(runs: Sequence[Run], filters: Iterable[str]) -> list[Run]:
-    """Return the runs that fit every `key=value`; `key=a,b` fits either value.
-
-    Raises:
-        InputError: for a key that no run has, or a value that no run has there.
-    """
-    all_facts = [facts(run.record) for run in runs]
-    is_selected = [True] * len(runs)
-    for text in filters:
+    """Return the runs that fit every `key=value`; `key=a,b` fits either value."""
+    selected, all_facts = list(runs), {run.path: facts(run.record) for run in runs}
+    for text in filters if runs else ():
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InputError(f"{text} is not a filter; give key=value, as in activation=prelu")
-        values = [keys.get(key, MISSING) for keys in all_facts]
-        if runs and set(map(str, values)) == {MISSING}:
-            raise InputError(_unknown(key, sorted(set().union(*all_facts))))
+        values = [keys.get(key, MISSING) for keys in all_facts.values()]
+        if set(map(str, values)) == {MISSING}:
+            raise InputError(_unknown(key, sorted(set().union(*all_facts.values()))))
         options = [value] if any(_fits(x, value) for x in values) else value.split(",")
         for option in options:
-            if runs and not any(_fits(x, option) for x in values):
-                known = sorted({name for x in values for name in _texts(x)} - {MISSING})
-                raise InputError(f"no run has {key}={option}; there are: {', '.join(known[:20])}")
-        fits = [any(_fits(x, option) for option in options) for x in values]
-        is_selected = [a and b for a, b in zip(is_selected, fits, strict=True)]
-    return [run for run, is_in in zip(runs, is_selected, strict=True) if is_in]
+            if not any(_fits(x, option) for x in values):
+                items = [item for x in values for item in (x if isinstance(x, list) else [x])]
+                known = ", ".join(sorted({*map(_cell, items)} - {MISSING})[:20])
+                raise InputError(f"no run has {key}={option}; there are: {known}")
+        selected = [
+            run
+            for run in selected
+            if any(_fits(all_facts[run.path].get(key, MISSING), option) for option in options)
+        ]
+    return selected
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
@@ -140,32 +136,21 @@ def _unknown(key: str, known: Sequence[str]) -> str:
     return f"{key} is not a key of these runs; {hint}"
 
 
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, list):
-        return [str(item) for item in value]
-    return [value if isinstance(value, str) else json.dumps(value)]
-
-
-def _fits(value: Any, text: str) -> bool:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return float(text) == value
-        except ValueError:
-            return False
-    is_whole_list = isinstance(value, list) and text == str(value).replace(" ", "")
-    return is_whole_list or text in _texts(value)
+def _fits(value: object, text: str) -> bool:
+    """Whether a filter's text is a value of a run, or an item of it, as text or as JSON."""
+    with suppress(ValueError):
+        if json.loads(text) == value:
+            return True
+    return text in (value if isinstance(value, list) else [value])
 
 
 def usual_protocol(runs: Sequence[Run]) -> str | None:
-    """Return the protocol to show where none is asked for: the paper's ten views, or what most runs
-    were tested by."""
-    counts = Counter(name for run in runs for name in run.record.protocols)
-    if USUAL_PROTOCOL in counts:
-        return USUAL_PROTOCOL
-    return max(sorted(counts), key=counts.__getitem__, default=None)
+    """Return the protocol to show by default: the paper's ten views, or that of most runs."""
+    counts = Counter(sorted(name for run in runs for name in run.record.protocols))
+    return max(counts, key=lambda name: (name == USUAL_PROTOCOL, counts[name]), default=None)
 
 
-def summaries(runs: Sequence[Run], protocol: str | None) -> list[dict[str, Any]]:
+def summaries(runs: Sequence[Run], protocol: str | None) -> list[JsonObject]:
     """Return one row per run, as plain data: what it is, and its error by `protocol`."""
     rows = frame([run.record for run in runs], protocol)
     rows = rows.drop(columns=["record", "result", "setting", "images"])
@@ -175,7 +160,7 @@ def summaries(runs: Sequence[Run], protocol: str | None) -> list[dict[str, Any]]
     return rows.astype(object).where(rows.notna(), None).to_dict("records")
 
 
-def runs_table(rows: Sequence[Mapping[str, Any]], protocol: str | None) -> str:
+def runs_table(rows: Sequence[JsonObject], protocol: str | None) -> str:
     """Return the summaries of runs as a table; what all of them share stands above it."""
     columns = (*COLUMNS, *ORIGIN)
     shared = {k: rows[0][k] for k in columns if rows and all(r[k] == rows[0][k] for r in rows)}
@@ -201,10 +186,8 @@ def runs_table(rows: Sequence[Mapping[str, Any]], protocol: str | None) -> str:
     return "\n".join(parts)
 
 
-def text_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table for a terminal: numbers to the right, all else to the left.
-
-    No cell can colour or command the terminal."""
+def text_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table for a terminal, which no cell can colour or command: numbers to the right."""
     cells = [list(head), *([_cell(value) for value in row] for row in rows)]
     columns = []
     for column in zip(*cells, strict=True):
@@ -215,26 +198,24 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if not isinstance(value, str):
         value = f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
     return printable(value)
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differences(one: JsonObject, other: JsonObject) -> dict[str, tuple[object, object]]:
     """Return (value in one, value in the other) of every key that differs, sorted by key."""
     keys = sorted(one.keys() | other.keys())
     pairs = {key: (one.get(key, MISSING), other.get(key, MISSING)) for key in keys}
     return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
 
 
-def compare(one: Record, other: Record) -> dict[str, Any]:
-    """Return all that differs between two runs, as plain data.
-
-    `results` holds, for each protocol that both were tested by: the two errors in percent with
-    their intervals (Wilson, 95 %), the difference (other minus one, in points; None where only one
-    is of `data.protocol=paper`), and McNemar's test where both have the same images.
-    """
+def compare(one: Record, other: Record) -> JsonObject:
+    """Return all that differs between two runs, as plain data. `results` has of each protocol that
+    both were tested by the errors in percent with their intervals (Wilson, 95 %), the difference in
+    points (None where only one is of `data.protocol=paper`), and McNemar's test where both have the
+    same images."""
     pair = (one, other)
     training = []
     for record in pair:
@@ -253,7 +234,7 @@ def compare(one: Record, other: Record) -> dict[str, Any]:
     }
 
 
-def _compare_results(one: Record, other: Record, protocol: str) -> dict[str, Any]:
+def _compare_results(one: Record, other: Record, protocol: str) -> JsonObject:
     pair = one.protocols[protocol], other.protocols[protocol]
     errors = [result.top1_error_pct for result in pair]
     reason, paired = None, None
@@ -274,7 +255,7 @@ def _compare_results(one: Record, other: Record, protocol: str) -> dict[str, Any
     }
 
 
-def comparison_table(comparison: Mapping[str, Any]) -> str:
+def comparison_table(comparison: JsonObject) -> str:
     """Return what `compare` returns as tables for a terminal."""
     runs = comparison["runs"]
     parts = []

@@ -7,11 +7,8 @@ from statistics import fmean, stdev
 
 
 def error_interval_pct(errors: int, num_images: int) -> tuple[float, float]:
-    """Return the 95 % Wilson interval, in percent, of an error rate from `errors` wrong answers on
-    `num_images` images.
-
-    It speaks of the choice of test images for this one network, not of the spread over seeds.
-    """
+    """Return the 95 % Wilson interval, in percent, of the rate of `errors` on `num_images`; it
+    speaks of the choice of test images for one network, not of the spread over seeds."""
     from scipy.stats import binomtest  # here and not above: it takes half a second
 
     interval = binomtest(errors, num_images).proportion_ci(0.95, method="wilson")
@@ -49,11 +46,8 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 
 def mcnemar(one: Sequence[bool], other: Sequence[bool]) -> tuple[int, int, float]:
-    """Compare two networks on the same images: (only the first right, only the second right,
-    two-sided exact p).
-
-    McNemar's test in its exact form: under no difference each disagreement is a fair coin.
-    """
+    """Return McNemar's exact test of two networks on the same images: (only the first right, only
+    the second right, two-sided p)."""
     from scipy.stats import binomtest
 
     first = sum(a and not b for a, b in zip(one, other, strict=True))

@@ -2,10 +2,11 @@
 same records."""
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -16,18 +17,18 @@ from rectifiers.results.frame import (
     exclusion_reason,
     frame,
     known,
-    setting,
 )
 from rectifiers.results.listing import read
 from rectifiers.results.statistics import mcnemar, mean_of
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import Errors, ProtocolResult
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import JsonObject
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Row = dict[str, Any]
+Row = JsonObject
 Groups = Mapping[str, "DataFrame"]  # the rows of `frame` by setting
 TABLE_1 = {
     "channel-shared": ("table2/prelu_shared", "table1/prelu_shared"),
@@ -54,42 +55,36 @@ as the paper's were, stand in columns of their own: those images decided when th
 
 
 def load(folder: Path) -> list[Record]:
-    """Read the records of a folder that belong into tables, in the order of their names.
-
-    Raises:
-        InputError: where two records are of one experiment, setting and seed.
-    """
+    """Read the records of a folder that belong into tables, in the order of their names, one of
+    each experiment, setting and seed."""
     loaded = [run.record for run in read(sorted(folder.glob("*.json")))]
     records = [record for record in loaded if exclusion_reason(record) is None]
-    runs: dict[tuple[Any, ...], str] = {}
-    for record in records:
-        key = (record.choices["experiment"], setting(record), record.seed)
-        if key in runs:
+    runs = frame(records).drop_duplicates("run")
+    for key, same in runs.groupby(["experiment", "setting", "seed"]).run:
+        if len(same) > 1:
             raise InputError(
                 f"{folder} has two records of {key[0]} on {key[1]} with seed {key[2]}, "
-                f"{runs[key]} and {record.run}; remove one"
+                f"{' and '.join(same)}; remove one"
             )
-        runs[key] = record.run
     return records
 
 
 @functools.cache
-def published() -> dict[str, Any]:
-    """Return `paper.yaml`, the numbers that the paper prints, each with its place and the texts it
-    was read in; entries of confidence `recalled` are never targets."""
+def published() -> JsonObject:
+    """Return `paper.yaml`, the paper's numbers, each with its place and the texts it was read in;
+    entries of confidence `recalled` are never targets."""
     return yaml.safe_load(Path(__file__).with_name("paper.yaml").read_text())
 
 
 def table_1_slopes(shared: bool) -> dict[str, float]:
-    """Return Table 1's learned slopes by layer, as printed: channel-shared, or the mean over
-    channels."""
+    """Return Table 1's slopes by layer, as printed: channel-shared, or means over channels."""
     column = "slope_channel_shared" if shared else "slope_channel_wise_mean"
     layers = published()["table_1_small_model"]["layers"]
     return {layer["name"]: layer[column]["value"] for layer in layers if column in layer}
 
 
 @functools.cache
-def layout() -> list[dict[str, Any]]:
+def layout() -> list[JsonObject]:
     """Return `tables.yaml`: the tables with their rows."""
     return yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
 
@@ -160,20 +155,16 @@ def result_of(row: Row, record: Record) -> Errors | None:
 
 
 def paper_value(row: Row, which: str) -> float | None:
-    """Return the paper's number (`which` of top1, top5), or None where it prints none or it is only
-    recalled."""
+    """Return the paper's number (`which` of top1, top5), or None where it prints none."""
     path = f"{row['paper']}{'' if row['paper'].endswith('_') else '.'}{which}"
     *parents, leaf = path.split(".")
-    node: Any = published()
-    for key in parents:
-        node = node[key]
-    entry = node.get(leaf)
+    entry = functools.reduce(operator.getitem, parents, published()).get(leaf)
     return None if entry is None or entry["confidence"] == "recalled" else entry["value"]
 
 
 def _heads(settings: Sequence[str]) -> tuple[list[str], str]:
-    """Return the columns of our settings, and the line that says what these are: the data alone is
-    the column's name where it tells them apart."""
+    """Return our settings' columns, named by the data where that tells them apart, and the line
+    that says what they are."""
     ours = [name for name in settings if name != PAPERS_SETTING]
     data = [name.partition(" (")[0] for name in ours]
     names = [n if data.count(n) == 1 else f"{n} {i}" for i, n in enumerate(data, start=1)]
@@ -325,8 +316,7 @@ def networks() -> Table:
 
 
 def curves(groups: Groups) -> list[Table]:
-    """Figures 2 and 3: the error of the centre view after each epoch; the paper plots it and prints
-    no numbers."""
+    """Figures 2 and 3: the error of the centre view after each epoch; the paper only plots it."""
     tables = []
     head = ("epoch", *(f"{arm}, top-1 error" for arm in FIGURE_ARMS))
     for title, epochs in FIGURES.items():

@@ -32,19 +32,8 @@ DAMPINGS = {
 }
 
 MEASURES = (
-    "output_units",
-    "first",
-    "output",
-    "cross",
-    "off_over_diagonal",
-    "largest_over_mean",
-    "effective_rank",
-    "dead",
-    *DAMPINGS,
-)
-TWO_LAYERS = (
-    "fisher speaks of networks with two layers of weights, with shortcuts or without; give "
-    "model=mlp or model=mlp_shortcuts, and model.depth=1"
+    *("output_units", "first", "output", "cross"),
+    *("off_over_diagonal", "largest_over_mean", "effective_rank", "dead", *DAMPINGS),
 )
 SHORTCUT = "shortcut"  # a measure of networks that have shortcuts
 
@@ -60,12 +49,10 @@ def weights_of(network: ImageNetwork) -> dict[str, Tensor]:
     weights = {
         name: p.detach().double() for name, p in network.named_parameters() if id(p) in chosen
     }
-    count = sum(p.numel() for p in weights.values())
-    if count > MAX_WEIGHTS:
+    if (count := sum(p.numel() for p in weights.values())) > MAX_WEIGHTS:
         raise InputError(
-            f"the Fisher information of {count} weights has {count:,} x {count:,} entries, and the "
-            f"limit is {MAX_WEIGHTS} weights; lower model.hidden or data.crop_px (with "
-            "data.resize_px)"
+            f"the Fisher information of {count} weights is beyond the limit of {MAX_WEIGHTS}; "
+            "lower model.hidden or data.crop_px (with data.resize_px)"
         )
     return weights
 
@@ -111,10 +98,7 @@ def gradient(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> Tensor:
 
 def angle(fisher: Tensor, gradient: Tensor, damping: float) -> float | None:
     """Return the angle in degrees between the gradient and the natural gradient, (F + damping
-    mean(F_ii) 1)^-1 gradient.
-
-    None where one of them is zero.
-    """
+    mean(F_ii) 1)^-1 gradient; None where one of them is zero."""
     floor = damping * float(fisher.diagonal().mean())
     if floor <= 0 or not bool(gradient.any()):
         return None
@@ -181,20 +165,21 @@ def summarize(
 def check_two_layers(network: ImageNetwork) -> None:
     """Raise InputError for a network that `measure` cannot handle."""
     if isinstance(network, Network):
-        if len(network.sites()) != 2 or network.pieces > 1:
-            raise InputError(TWO_LAYERS)
+        has_two = len(network.sites()) == 2 and network.pieces == 1
     else:
-        _block(network)
+        has_two = len(_blocks(network)) == 1
+    if not has_two:
+        raise InputError(
+            "fisher speaks of networks with two layers of weights, with shortcuts or without; give "
+            "model=mlp or model=mlp_shortcuts, and model.depth=1"
+        )
     weights_of(network)
 
 
-def _block(network: ImageNetwork) -> ShortcutBlock:
-    """The only block of a perceptron with shortcuts."""
+def _blocks(network: ImageNetwork) -> list[ShortcutBlock]:
+    """The blocks of a perceptron with shortcuts."""
     perceptron = network.module if isinstance(network, ModuleNetwork) else None
-    blocks = perceptron.blocks() if isinstance(perceptron, ShortcutPerceptron) else []
-    if len(blocks) != 1:
-        raise InputError(TWO_LAYERS)
-    return blocks[0]
+    return perceptron.blocks() if isinstance(perceptron, ShortcutPerceptron) else []
 
 
 def measure(
@@ -209,13 +194,12 @@ def measure(
     if isinstance(network, Network):
         last, shortcut = network.sites()[-1].module.weight, 0
     else:
-        block = _block(network)
+        (block,) = _blocks(network)
         last, shortcut = block.out.weight, block.shortcut.weight.numel()
     classes, hidden = last.shape
     measures, values = summarize(fisher, hidden, classes, shortcut)
     downhill = gradient(network, inputs, labels)
-    angles = {name: angle(fisher, downhill, damping) for name, damping in DAMPINGS.items()}
-    return {
-        **measures,
-        **{name: math.nan if degrees is None else degrees for name, degrees in angles.items()},
-    }, values
+    for name, damping in DAMPINGS.items():
+        degrees = angle(fisher, downhill, damping)
+        measures[name] = math.nan if degrees is None else degrees
+    return measures, values

@@ -5,7 +5,11 @@ Poole et al. 2016 and Schoenholz et al. 2017. Every layer draws w ~ N(0, weight_
 biases of variance bias_variance, so He's initialisation is weight_variance = 1 / E[f(z)^2] and
 bias_variance = 0, where the response's variance is q = 1. Two inputs have responses of one variance
 q and of correlation c. Chains without normalisation, in the limit of infinite width, are what is
-described."""
+described.
+
+All functions raise InputError for a variance that is below 0 or infinite, and for an activation
+whose moments cannot be found; those of correlations also for a correlation outside [-1, 1], a
+variance of 0 after the layer, and an activation that is not a function of one number."""
 
 import copy
 import functools
@@ -32,13 +36,7 @@ def variance_map(
     activation: nn.Module, q: float, *, weight_variance: float, bias_variance: float = 0.0
 ) -> float:
     """Return the next layer's variance, weight_variance E[f(sqrt(q) z)^2] + bias_variance (Poole et
-    al., Eq. 3).
-
-    May be infinite, where the activation grows too fast.
-
-    Raises:
-        InputError: for a variance below 0 or no number, or an activation whose moments cannot be
-            found.
+    al., Eq. 3); infinite where the activation grows too fast.
 
     >>> variance_map(nn.ReLU(), 3.0, weight_variance=2.0, bias_variance=0.5)
     3.5
@@ -48,14 +46,7 @@ def variance_map(
 
 
 def variance_slope(activation: nn.Module, q: float, *, weight_variance: float) -> float:
-    """Return chi_q, the slope of the variance map at q: below 1 at a fixed point that attracts.
-
-    Raises:
-        InputError: as `variance_map`.
-
-    >>> variance_slope(nn.ReLU(), 3.0, weight_variance=2.0)
-    1.0
-    """
+    """Return chi_q, the slope of the variance map at q: below 1 at a fixed point that attracts."""
     _check(q=q, weight_variance=weight_variance)
     at = moments_at(activation, max(q, SMALLEST))
     return weight_variance * at.second * at.map_slope / max(q, SMALLEST)
@@ -68,9 +59,6 @@ def chi_1(activation: nn.Module, q: float, *, weight_variance: float) -> float:
     It is also the factor on the gradients' mean square per layer. Below 1 inputs become alike and
     gradients vanish, above it they part and gradients explode; 1 is the edge of chaos. To about 1 %
     where f' jumps elsewhere than at 0.
-
-    Raises:
-        InputError: as `variance_map`.
 
     >>> chi_1(nn.ReLU(), 1.0, weight_variance=2.0)
     1.0
@@ -96,14 +84,10 @@ def correlation_map(
     form for rectifiers (Cho and Saul 2009), otherwise by its power series, of which a kink leaves
     out about 1e-5.
 
-    Raises:
-        InputError: as `variance_map`, for c outside [-1, 1], a variance of 0 after the layer, and
-            an activation that is not a function of one number.
-
     >>> f"{correlation_map(nn.ReLU(), 0.0, 1.0, weight_variance=2.0):.6f}"
     '0.318310'
     """
-    _check_correlation(c)
+    _check(c)
     after = variance_map(
         activation, q, weight_variance=weight_variance, bias_variance=bias_variance
     )
@@ -119,16 +103,8 @@ def correlation_slope(
     activation: nn.Module, c: float, q: float, *, weight_variance: float
 ) -> float:
     """Return weight_variance E[f'(u) f'(v)], the slope of the correlation map at c and a fixed
-    point q.
-
-    Raises:
-        InputError: as `correlation_map`.
-
-    >>> correlation_slope(nn.ReLU(), 0.0, 1.0, weight_variance=2.0)
-    0.5
-    """
-    _check(q=q, weight_variance=weight_variance)
-    _check_correlation(c)
+    point q."""
+    _check(c, q=q, weight_variance=weight_variance)
     return weight_variance * _products(activation, q).derivative_mean(c)
 
 
@@ -139,9 +115,6 @@ def fixed_point(
 
     0 where it vanishes, infinity where it grows for ever, and `start` itself where that is kept:
     any number is, by a rectifier with He's gain.
-
-    Raises:
-        InputError: as `variance_map`.
 
     >>> f"{fixed_point(nn.ReLU(), weight_variance=1.0, bias_variance=1.0):.9f}"
     '2.000000000'
@@ -180,17 +153,9 @@ def correlation_fixed_point(
 
     q: the fixed point of the variance. The map is a power series with coefficients of at least 0,
     so on [0, 1] it is convex and has one fixed point below 1, exactly where its slope at 1 is above
-    1.
-
-    Raises:
-        InputError: as `correlation_map`.
-
-    >>> correlation_fixed_point(nn.Tanh(), 1.0, weight_variance=1.0)
-    1.0
-    """
+    1."""
     if chi_1(activation, q, weight_variance=weight_variance) <= 1:
         return 1.0
-
     products = _products(activation, q)
     after = weight_variance * products.mean(1.0) + bias_variance
 
@@ -200,25 +165,6 @@ def correlation_fixed_point(
     if excess(0.0) <= 1e-12:  # an odd function without biases keeps what is orthogonal so
         return 0.0
     return 1.0 if excess(CLOSE) >= 0 else root_between(excess, 0.0, CLOSE, tolerance=PRECISION)
-
-
-def edge_of_chaos(activation: nn.Module, q: float) -> tuple[float, float] | None:
-    """Return the (weight variance, bias variance) at which q is a fixed point and chi_1 is 1.
-
-    1 / E[f'(sqrt(q) z)^2] and what the variance map then lacks of q; None where that is below 0, or
-    f' vanishes.
-
-    Raises:
-        InputError: as `variance_map`.
-
-    >>> edge_of_chaos(nn.ReLU(), 3.0)
-    (2.0, 0.0)
-    """
-    growth = chi_1(activation, q, weight_variance=1.0)
-    if not 0 < growth < math.inf:
-        return None
-    bias_variance = q - variance_map(activation, q, weight_variance=1 / growth)
-    return None if bias_variance < -1e-9 * q else (1 / growth, max(0.0, bias_variance))
 
 
 @dataclass(frozen=True)
@@ -239,9 +185,6 @@ def depth_scales(
 ) -> DepthScales:
     """Return the depth scales at the fixed point q of the variance map.
 
-    Raises:
-        InputError: as `correlation_map`.
-
     >>> depth_scales(nn.ReLU(), 2.0, weight_variance=1.0, bias_variance=1.0)
     DepthScales(variance=1.4426950408889634, correlation=1.4426950408889634)
     """
@@ -258,21 +201,19 @@ def depth_scales(
 
 def _scale(slope: float) -> float:
     """The number of steps in which a slope's powers fall to 1/e."""
-    size = abs(slope)
-    if size == 0 or not size < 1 - 1e-9:
-        return 0.0 if size == 0 else math.inf
-    return -1 / math.log(size)
+    if slope == 0:
+        return 0.0
+    return -1 / math.log(abs(slope)) if abs(slope) < 1 - 1e-9 else math.inf
 
 
-def _check(**variances: float) -> None:
-    for name, value in variances.items():
-        if not 0 <= value < math.inf:
-            raise InputError(f"{name}={value} is no variance; give a finite number of at least 0")
-
-
-def _check_correlation(c: float) -> None:
-    if not -1 <= c <= 1:
-        raise InputError(f"c={c} is no correlation; give a number from -1 to 1")
+def _check(c: float = 0.0, **variances: float) -> None:
+    """Refuse what is no correlation (c) or no variance."""
+    unusable = [f"{name}={value}" for name, value in variances.items() if not 0 <= value < math.inf]
+    if unusable or not -1 <= c <= 1:
+        raise InputError(
+            f"{', '.join(unusable) or f'c={c}'} is out of range; give finite variances of at least "
+            "0, and a correlation from -1 to 1"
+        )
 
 
 @dataclass(frozen=True)

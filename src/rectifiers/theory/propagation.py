@@ -61,15 +61,14 @@ def predict(
         if site.after is not None and after is not None:
             errors.append((fluctuation(site.after, site.channels), site.channels, after.map_slope))
 
-    def mean(moment: Tensor) -> float:
-        return log(float(moment.mean()))
-
-    return [
-        Step(mean(response), mean(response_on_maps), mean(gradient), mean(gradient_on_maps), width)
-        for (response, gradient, _), (response_on_maps, gradient_on_maps, _), width in zip(
-            plain, maps, widths, strict=True
+    predicted = []
+    for at, on_map, width in zip(plain, maps, widths, strict=True):
+        moments = (at[0], on_map[0], at[1], on_map[1])
+        response, response_on_maps, gradient, gradient_on_maps = (
+            log(float(moment.mean())) for moment in moments
         )
-    ]
+        predicted.append(Step(response, response_on_maps, gradient, gradient_on_maps, width))
+    return predicted
 
 
 def _follow(
@@ -80,10 +79,8 @@ def _follow(
     *,
     on_maps: bool,
 ) -> list[tuple[Tensor, Tensor, Moments | None]]:
-    """Return (E[y^2], E[dy^2], the moments of the activation after it) of every site.
-
-    The first two are maps of the responses' size, or [1, 1] without `on_maps`, which is Eq. 9 and
-    13."""
+    """Return (E[y^2], E[dy^2], the moments of the activation after it) of every site, the first two
+    as maps of the responses' size, or [1, 1] without `on_maps`, which is Eq. 9 and 13."""
     x, sizes = power, []
     responses: list[Tensor] = []
     activation_moments: list[Moments | None] = []
@@ -127,8 +124,7 @@ def window_means(row: Row, on_map: Tensor) -> Tensor:
 
 
 def _pooled(row: Row, on_map: Tensor) -> Tensor:
-    """Return the pooled map as if the maximum were a random element of its window; the true one is
-    larger."""
+    """Return the pooled map as if the maximum were a random element of its window."""
     if row.kind == "pyramid":
         bins = [F.adaptive_avg_pool2d(on_map[None, None], n).flatten() for n in row.levels]
         return torch.cat(bins).mean().view(1, 1)

@@ -27,12 +27,9 @@ class _Wrapped(nn.Module):
 
 
 def moments_at(activation: nn.Module, second: float, channels: int | None = None) -> Moments:
-    """Return E[f(y)^2], E[f'(y)^2] and d ln E[f(y)^2] / d ln E[y^2] for y ~ N(0, `second`).
-
-    Raises:
-        InputError: for an activation whose moments are known from its own method `moments()` only,
-        for variance 1.
-    """
+    """Return E[f(y)^2], E[f'(y)^2] and d ln E[f(y)^2] / d ln E[y^2] for y ~ N(0, `second`); raise
+    InputError for an activation whose own method `moments()` knows them for a variance of 1
+    alone."""
     unit = moments(activation, channels)
     has_own = callable(getattr(activation, "moments", None))
     # f(s y) = s f(y): rectifiers, Maxout. Deep kernel shaping has a slope of 1 at variance 1 alone.
@@ -117,16 +114,12 @@ class Stability:
         """Return a table of the numbers."""
         shown = {name: value for name, value in vars(self).items() if name != "width"}
         if self.width:
-            shown |= {
-                "width: mean of ln E[y²]": self.width.drift,
-                "width: std of ln E[y²]": self.width.spread,
-            }
-        words = {
-            name: f"{value:.4g}" if isinstance(value, float) else str(value)
-            for name, value in shown.items()
-        }
-        rows = [f"| {name} | {word} |" for name, word in words.items()]
-        return "\n".join(["| | |", "| --- | --- |", *rows])
+            shown["width: mean of ln E[y²]"] = self.width.drift
+            shown["width: std of ln E[y²]"] = self.width.spread
+        lines = ["| | |", "| --- | --- |"]
+        for name, value in shown.items():
+            lines.append(f"| {name} | {f'{value:.4g}' if isinstance(value, float) else value} |")
+        return "\n".join(lines)
 
 
 def stability(activation: Activation, depth: int, *, units: int = 256) -> Stability:

@@ -1,8 +1,5 @@
-"""Lightning loggers that have each epoch once, however often a run was killed and resumed.
-
-Lightning hands a logger the numbers of an epoch once, and a kill can come before or after that.
-These loggers get all rows of the history after each epoch's checkpoint instead, and once more when
-a run resumes from a checkpoint."""
+"""Lightning loggers that have each epoch once, however often a run was killed and resumed: they get
+all rows of the history after each epoch's checkpoint, and once more when a run resumes from one."""
 
 import csv
 import io
@@ -10,7 +7,6 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pytorch_lightning import loggers
 
@@ -71,11 +67,11 @@ class CSVLogger(RunLogger):
     name = version = property(lambda self: "")
     save_dir = property(lambda self: str(self._path.parent))
 
-    def log_hyperparams(self, *arguments: Any, **options: Any) -> None:
+    def log_hyperparams(self, *arguments: object, **options: object) -> None:
         """Nothing: `config.yaml` lies beside the file."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Nothing of what Lightning gathers by itself: the file follows from the history alone."""
+        """Nothing: the file follows from the history alone."""
 
     def log_history(self, rows: Rows) -> None:
         self._rows = [dict(row) for row in rows]
@@ -117,10 +113,8 @@ class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
 def log_history(
     trained: Sequence[loggers.Logger], history: Rows, *, resuming: bool = False
 ) -> None:
-    """Give loggers the rows of all epochs so far.
-
-    resuming: whether they are those of a checkpoint. A logger that is not ours gets each epoch when
-    it ends, and those of the checkpoint not again."""
+    """Give loggers the rows of all epochs so far; one that is not ours gets the last, and nothing
+    again when `resuming` from a checkpoint."""
     rows = [logged(row) for row in history]
     for logger in trained:
         if isinstance(logger, RunLogger):
@@ -183,9 +177,7 @@ def hyperparameters(
     config: RunConfig, choices: Mapping[str, str | None], run: str, provenance: Provenance
 ) -> JsonObject:
     """Return the choices and the seed, the resolved configuration, and where the run comes from.
-
-    W&B writes the path of a nested key differently for grouping and for filtering; so what is used
-    for both stands at the top."""
+    What W&B groups and filters by is not nested: it would need two spellings of its path."""
     chosen = {name: option for name, option in choices.items() if option is not None}
     nested = {
         "config": without(config.as_dict(), PLACES),

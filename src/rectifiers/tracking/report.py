@@ -41,17 +41,12 @@ def build(
 ) -> wr.Report:
     """Return the report of all tables, or of the runs of one `group` (table2, figure3 ...); nothing
     is sent."""
-    if not records:
-        raise InputError(
-            "results/records holds no records; run an experiment, then scripts/report.py collect"
-        )
     groups = sorted({name for record in records if (name := group_of(record.choices))})
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")
-    shown = [group] if group is not None else groups
     tables_of_all = document(records)
     blocks: list[Any] = [wr.TableOfContents(), wr.P(""), wr.MarkdownBlock(text=INTRODUCTION)]
-    for name in shown:
+    for name in [group] if group else groups:
         runs = [record for record in records if group_of(record.choices) == name]
         tables = [table for table in tables_of_all if _is_of(table, name)]
         blocks += [
@@ -59,15 +54,10 @@ def build(
             wr.MarkdownBlock(text="\n\n".join(t.markdown() for t in tables)),
             _panels(name, runs),
         ]
-    title = "Rectifiers, all tables" if group is None else f"Rectifiers, {_title(group)}"
-    return wr.Report(
-        entity=entity,
-        project=project,
-        title=title,
-        width="fluid",
-        blocks=blocks,
-        description=f"From {len(records)} records, by scripts/report.py wandb",
-    )
+    title = f"Rectifiers, {_title(group) if group else 'all tables'}"
+    words = f"From {len(records)} records, by scripts/report.py wandb"
+    place = {"entity": entity, "project": project}
+    return wr.Report(title=title, description=words, blocks=blocks, width="fluid", **place)
 
 
 def _title(group: str) -> str:
@@ -122,12 +112,20 @@ def save(
 ) -> str:
     """Save the report by W&B and return its address; `kept` holds the ids of those saved before,
     which are updated in place."""
+    import wandb
+
     with client_environment(kept.parent):
         try:
-            reason = offline_reason()
-            if reason:
+            if reason := offline_reason():
                 raise RuntimeError(reason)
-            return _save(records, entity, project, group, kept)
+            owner = entity or os.environ.get("WANDB_ENTITY") or wandb.Api().default_entity
+            if owner is None:
+                raise RuntimeError("the account has no default entity; give --entity=<name>")
+            report = build(records, entity=owner, project=project, group=group)
+            ids = json.loads(kept.read_text()) if kept.exists() else {}
+            key = f"{owner}/{project}/{report.title}"
+            report.id = ids.get(key, "")
+            report.save()
         except InputError:
             raise
         except Exception as error:
@@ -135,20 +133,5 @@ def save(
                 f"no report was saved ({first_sentence(error)}); --out=<file> writes the document "
                 "to a file"
             ) from error
-
-
-def _save(
-    records: Sequence[Record], entity: str | None, project: str, group: str | None, kept: Path
-) -> str:
-    import wandb
-
-    owner = entity or os.environ.get("WANDB_ENTITY") or wandb.Api().default_entity
-    if owner is None:
-        raise InputError("the account has no default entity; give --entity=<name>")
-    report = build(records, entity=owner, project=project, group=group)
-    ids = json.loads(kept.read_text()) if kept.exists() else {}
-    key = f"{owner}/{project}/{report.title}"
-    report.id = ids.get(key, "")
-    report.save()
-    write_text(kept, json.dumps({**ids, key: report.id}, indent=1) + "\n")
-    return report.url
+        write_text(kept, json.dumps({**ids, key: report.id}, indent=1) + "\n")
+        return report.url

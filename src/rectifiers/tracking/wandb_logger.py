@@ -115,7 +115,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         return {path for path in places if path.is_dir() and not path.is_symlink()}
 
     def _explain(self, reason: str) -> None:
-        """Note the first reason why W&B does not have all of the run."""
+        """Keep the first reason why W&B does not have all of the run."""
         if self.note is None:
             self.note = f"W&B does not have all of run {self._folder.name} ({reason})"
 
@@ -226,19 +226,15 @@ def end_client() -> None:
 
 
 def choose_mode(mode: str) -> tuple[Literal["online", "offline", "disabled"], str | None]:
-    """Return the mode to start in, and the reason why it is not `mode`, or None.
-
-    "auto" follows WANDB_MODE and the client's settings. Without those it is online for users who
-    are logged in, and offline for all others."""
+    """Return the mode to start in, and the reason why it is not `mode`, or None; "auto" follows
+    WANDB_MODE and the client's settings, and is online for who is logged in."""
     import wandb
 
     try:
         if mode == "auto":
             mode = wandb.setup().settings.mode
-        if mode == "disabled":
-            return "disabled", None
-        if mode in ("offline", "dryrun"):
-            return "offline", None
+        if mode in ("disabled", "offline", "dryrun"):
+            return ("disabled" if mode == "disabled" else "offline"), None
         reason = offline_reason()
     except Exception as error:  # the client refuses a variable or a settings file
         reason = first_sentence(error)
