@@ -16,12 +16,12 @@ LIBRARY := src/rectifiers/prelu/library.so
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve check table claims card bench bench-gpu dist lock clean
+.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs check table claims card bench bench-gpu dist lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) $(EXTRAS:%=$(VENV)/.%) ## create .venv with what training needs, and with EXTRAS="wandb slurm" those extras (other targets call it)
+setup: $(READY) $(EXTRAS:%=$(VENV)/.%) ## create .venv for training; EXTRAS="wandb slurm" adds extras
 
 # uv where the machine has it, else uv through pip. The package itself is editable.
 $(VENV)/.made: requirements.lock
@@ -42,26 +42,26 @@ $(VENV)/.%: $(VENV)/.made pyproject.toml
 		--require-hashes --constraints requirements.lock --requirements pyproject.toml --extra train --extra $*
 	@mv $@.begun $@; touch $@
 
-native: $(VENV)/.made ## compile the C sources again (done by itself where they changed; the JPEG decoder needs libjpeg-turbo's headers)
+native: $(VENV)/.made ## compile the C sources (done by itself where they changed)
 	@$(BIN)/python $(COMPILE)
 
 # Where it cannot be built the line says why, and everything works without, more slowly.
 $(LIBRARY): $(foreach folder,$(NATIVE),$(wildcard $(folder)/*.c $(folder)/*.h)) $(COMPILE) | $(VENV)/.made
 	@$(BIN)/python $(COMPILE)
 
-train: $(READY) $(LIBRARY) ## train the 14-layer network with PReLU from He initialisation on real images, test it, print the result
+train: $(READY) $(LIBRARY) ## train with PReLU from He initialisation, test and report
 	@$(BIN)/python train.py activation=prelu init=he
 
-test: lint types $(LIBRARY) ## lint, types, and the tests of every change, in six minutes on two cores
+test: lint types $(LIBRARY) ## lint, types and quick tests: six minutes on two cores
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not process and not slow and not gpu'
 
-test-all: test $(VENV)/.docs ## the same, and the tests that start programs, several ranks, a compiler or git
+test-all: test $(VENV)/.docs ## the same, and the tests that start programs or several ranks
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'process and not slow and not gpu'
 
 test-slow: $(VENV)/.dev $(LIBRARY) ## the proofs that take minutes
 	@$(BIN)/python -m pytest -n 2 -m slow
 
-test-gpu: $(VENV)/.dev $(LIBRARY) ## what needs a GPU: bits, derivatives, memory, training on one GPU, and on all of them with NCCL
+test-gpu: $(VENV)/.dev $(LIBRARY) ## the tests that need a GPU
 	@$(NEEDS_GPU)
 	@$(BIN)/python -m pytest -m gpu tests/test_gpu.py
 
@@ -74,54 +74,51 @@ types: $(VENV)/.dev ## mypy on src
 format: $(VENV)/.dev ## let ruff format and repair
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format --quiet
 
-data: $(VENV)/.imagenet ## make the miniature archives and prepare them again; the bytes that dvc.lock pins must come out
+data: $(VENV)/.imagenet ## prepare the miniature archives again, compare with dvc.lock
 	@PATH="$(abspath $(BIN)):$$PATH" dvc repro --force --quiet
 	@git diff --exit-code dvc.lock || { git checkout --quiet dvc.lock; \
 		echo "error: other bytes came out than dvc.lock pins, which stays as it was; dvc repro --force pins what comes out"; exit 1; }
 	@$(BIN)/python scripts/verify_data.py
 
-verify-data: $(VENV)/.imagenet ## read every pinned archive, shard and statistic again, and name what differs
+verify-data: $(VENV)/.imagenet ## read every pinned file again and name what differs
 	@$(BIN)/python scripts/verify_data.py
 
-check: $(VENV)/.report ## whether the committed results follow from the records, and criteria are older than runs (needs the history)
+check: $(VENV)/.report ## compare committed results with their records and history
 	@$(BIN)/python scripts/report.py check
 
-table: $(VENV)/.report ## results/TABLES.md from the committed records and the paper's numbers
+table: $(VENV)/.report ## write results/TABLES.md from the committed records
 	@$(BIN)/python scripts/report.py tables
 
-claims: $(VENV)/.report ## run the claims' runs that are missing (results/claims has ours), and write results/CLAIMS.md
+claims: $(VENV)/.report ## run the claims that no record answers yet; write CLAIMS.md
 	@$(BIN)/python scripts/claims.py run --jobs 2
 	@$(BIN)/python scripts/report.py collect >/dev/null
 	@$(BIN)/python scripts/report.py claims
 
-card: $(VENV)/.report $(LIBRARY) ## what an activation is worth, in ten minutes on two cores: make card ACTIVATION=mish, or INIT=orthogonal, or both
+card: $(VENV)/.report $(VENV)/.benchmark $(LIBRARY) ## measure an activation: ACTIVATION=mish, or INIT=orthogonal
 	@test -n "$(ACTIVATION)$(INIT)" || { echo "give ACTIVATION= or INIT=, as in make card ACTIVATION=mish" >&2; exit 2; }
 	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT))
 
-docs: $(VENV)/.docs ## the documentation site, into site/: pages that open from the folder, without a server or a network
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+docs: $(VENV)/.docs ## build the documentation into site/
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -c docs -d .cache/sphinx . site
 	@echo site/index.html
 
-docs-serve: $(VENV)/.docs ## the same on a local port, built again whenever a page is saved
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
-
-bench: $(VENV)/.report $(LIBRARY) ## timings of PReLU, training steps, processes and reading images, to results/bench and docs/results/performance.md
+bench: $(VENV)/.report $(LIBRARY) ## time PReLU, steps, processes and reading on this machine
 	@for question in pipeline prelu networks step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 
-bench-gpu: $(VENV)/.report $(LIBRARY) ## the same on a GPU: PReLU, training steps, the limit, NCCL; to results/bench/<the GPU's name>.json
+bench-gpu: $(VENV)/.report $(LIBRARY) ## the same on a GPU
 	@$(NEEDS_GPU)
 	@for question in prelu networks step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 	@echo "Please send in the file named above, from results/bench/, by a pull request."
 
-dist: $(VENV)/.dev ## the sdist and the wheel, into dist/, checked as a package index checks them
+dist: $(VENV)/.dev ## the sdist and the wheel, into dist/, checked
 	@rm -rf dist && $(BIN)/python -m hatchling build
 	@$(UV) tool run --quiet --from twine==$(TWINE_VERSION) twine check --strict dist/*
 
-lock: | $(VENV)/.made ## resolve requirements.lock again from pyproject.toml; with UPGRADE=--upgrade in newer versions
+lock: | $(VENV)/.made ## resolve requirements.lock again; UPGRADE=--upgrade: newest
 	@$(UV) pip compile pyproject.toml --extra dev --extra docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make lock" --quiet $(UPGRADE) --output-file requirements.lock
 
-clean: ## remove caches and the venv; runs and data stay
+clean: ## remove .venv, caches and what was built; runs and data stay
 	@rm -rf $(VENV) $(LIBRARY) dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

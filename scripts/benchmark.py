@@ -4,10 +4,11 @@ docs/benchmark.md says how.
 python scripts/benchmark.py activation=mish              run what is missing of an entry, and write
                                                          its card
 python scripts/benchmark.py activation=relu init=orthogonal   an initialiser, or both
-python scripts/benchmark.py activation=relu activation._target_=my.module.X
+python scripts/benchmark.py activation=my_file.my_function    one of your own, or torch.nn.X
 python scripts/benchmark.py activation=mish size=full trainer=gpu data.root=<folder>
 python scripts/benchmark.py leaderboard                  rank the entries in results/benchmark/
 python scripts/benchmark.py check                        are they of this benchmark?
+python scripts/benchmark.py admission                    do tasks tell identity from ReLU?
 
 size=quick (the default) is ten minutes on two cores. An interrupted call goes on where it was.
 """
@@ -17,10 +18,9 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import get_args
 
-from rectifiers.benchmark.definition import Entry, Size, benchmark
-from rectifiers.benchmark.run import load, load_all, run_entry, save
+from rectifiers.benchmark.definition import SIZES, Entry, benchmark
+from rectifiers.benchmark.run import load_all, run_entry, save
 from rectifiers.cli.composition import all_keys
 from rectifiers.cli.hints import check_arguments
 from rectifiers.runtime.console import cli_errors, wide_stdout
@@ -32,38 +32,51 @@ RESULTS = Path(__file__).parents[1] / "results"
 IMAGE = re.compile(r"^!\[.*\n\n", re.MULTILINE)  # which a terminal does not show
 
 
-def run(arguments: list[str], jobs: int | None, folder: Path) -> None:
-    """Run an entry in `jobs` processes (None: one per free core); keep its results and its card in
-    `folder`, and print the card."""
+def run(arguments: list[str], jobs: int | None, seeds: int | None, folder: Path) -> None:
+    """Run an entry in `jobs` processes (None: one per free core), of `seeds` judged seeds (None:
+    the benchmark's); keep its results and its card in `folder`, and print the card."""
     sizes = [a.removeprefix("size=") for a in arguments if a.startswith("size=")] or ["quick"]
-    if sizes[-1] not in get_args(Size):
-        raise InputError(f"size={sizes[-1]} is not known; give one of: {', '.join(get_args(Size))}")
+    if sizes[-1] not in SIZES:
+        raise InputError(f"size={sizes[-1]} is not known; give one of: {', '.join(SIZES)}")
+    if seeds is not None and seeds < 1:
+        raise InputError(f"--seeds={seeds} is not usable; give a whole number at least 1")
     overrides = [argument for argument in arguments if not argument.startswith("size=")]
-    check_arguments(overrides, all_keys)
     entry = Entry.of(overrides)
+    check_arguments([*entry.overrides, *entry.places], all_keys)
     # here and not above: --help and refusals do without the extra `report`
     from rich.markdown import Markdown
 
     from rectifiers.benchmark.card import Card, measure
-    from rectifiers.benchmark.ranking import BASELINES
 
-    files = {name: folder / f"{name}.json" for name in BASELINES if name != entry.name}
-    baselines = {name: load(path) for name, path in files.items() if path.is_file()}
-    results = run_entry(entry, sizes[-1], jobs)
+    entries = load_all(folder)
+    entries.pop(entry.name, None)
+    results = run_entry(entry, sizes[-1], jobs, seeds)
+    save(folder, results)
+    parts, failed = measure(entry)
+    if "cost" in parts:
+        results = results.model_copy(update={"cost": parts["cost"]["seconds_ratio"]["median"]})
     path = save(folder, results)
-    card = Card(results, baselines, *measure(entry))
+    card = Card(results, entries, parts, failed)
     paths = [path, *card.write(folder)]
     wide_stdout().print(Markdown(IMAGE.sub("", card.markdown())))
     print(*paths, sep="\n")
 
 
-def rank(folder: Path, check: bool) -> None:
-    """Check the entries in a folder, and unless that is all, write the leaderboard beside them."""
+def rank(folder: Path, command: str) -> None:
+    """Check the entries in a folder, and unless that is all, write the leaderboard beside them, or
+    print which tasks are admitted, and fail where one is not."""
     if not (entries := load_all(folder)):
-        command = "python scripts/benchmark.py activation=<name>"
-        print(f"{folder} has no entries of {benchmark().version}; {command} makes one")
-    elif check:
+        example = "python scripts/benchmark.py activation=<name>"
+        print(f"{folder} has no entries of {benchmark().version}; {example} makes one")
+    elif command == "check":
         print(f"{len(entries)} entries of benchmark {benchmark().version}")
+    elif command == "admission":
+        from rectifiers.benchmark.ranking import admission_table, admissions
+
+        checked = admissions(entries, benchmark().tasks)
+        print(admission_table(checked), end="")
+        if refused := [task.task for task in checked if not task.is_admitted]:
+            raise InputError(f"not admitted: {', '.join(refused)}; leave these tasks out")
     else:
         from rectifiers.benchmark.ranking import leaderboard
 
@@ -79,21 +92,22 @@ def main() -> None:
     parser.add_argument(
         "arguments",
         nargs="+",
-        metavar="key=value, leaderboard or check",
+        metavar="key=value, leaderboard, check or admission",
         help="an entry by its overrides (activation=, init=, their settings, size=, places), "
         "or a command alone",
     )
     parser.add_argument("--jobs", type=int, help="processes at a time (default: one per free core)")
+    parser.add_argument("--seeds", type=int, help="judged seeds, for a pilot (default: all)")
     text = "the folder of results (default: the project's)"
     parser.add_argument("--results", type=Path, default=RESULTS, help=text)
     parsed = parser.parse_intermixed_args()
     folder = parsed.results / "benchmark"
     try:
         with cli_errors():
-            if parsed.arguments in (["leaderboard"], ["check"]):
-                rank(folder, parsed.arguments == ["check"])
+            if parsed.arguments in (["leaderboard"], ["check"], ["admission"]):
+                rank(folder, *parsed.arguments)
             else:
-                run(parsed.arguments, parsed.jobs, folder)
+                run(parsed.arguments, parsed.jobs, parsed.seeds, folder)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it was", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -18,7 +18,7 @@ HEAD = """\
 Made by `make bench` from `results/bench/`; do not edit. Every pair was timed in one run,
 interleaved in random order; times are CPU time of one thread unless the text says otherwise; a
 ratio is the median over rounds, with its quartiles. Trust ratios: seconds are those of the machine
-named, which had other work. [Where the time goes](../explanation/speed.md) explains the numbers and
+named, which had other work. [Where the time goes](speed.md) explains the numbers and
 lists what was measured once.
 """
 # Of each bench its title; its tables by what their rows are, with the place of each column in the

@@ -219,17 +219,25 @@ def check_claims(found: Sequence[TrainingRecord]) -> str:
 
 
 def write_readme(check: bool) -> Outcome:
-    """Write what README.md shows of the records, a run and a picture, or say whether it is
-    stale."""
+    """Write what README.md and the first tutorial show of the records, a run and a picture, or say
+    whether they are stale."""
     from rectifiers.claims import figures
 
     readme, command = ROOT / "README.md", "python scripts/report.py readme"
+    tutorial = ROOT / "docs" / "tutorials" / "first-run.md"
     record = records.parse(lzma.decompress((RESULTS / "make_train.json.xz").read_bytes()))
     printed = io.StringIO()
     print_record(record, Console(file=printed, width=80))
     lines = [line.rstrip() for line in printed.getvalue().splitlines()]
-    block = "\n".join(["```", *lines, f"runs/{record.run}/record.json", "```\n"])
-    texts = {readme: documents.filled(readme.read_text(), "make train", block)}
+    lines.append(f"runs/{record.run}/record.json")
+    slopes = next(i for i, line in enumerate(lines) if line.startswith("layer "))
+    texts = {}
+    for path, shown in {
+        readme: [*lines[:5], *lines[slopes : slopes + 3], "..."],
+        tutorial: lines,
+    }.items():
+        block = "\n".join(["```", *shown, "```\n"])
+        texts[path] = documents.filled(path.read_text(), "make train", block)
     curves = figures.pictured_curves(claim_records.load(RESULTS / "claims"))
     words = figures.picture_description(curves)
     images = ROOT / "docs" / "images"

@@ -51,10 +51,8 @@ def test_the_code_of_the_documentation_runs(place: str, capsys) -> None:
 
 def test_reference_has_every_public_name() -> None:
     page = (ROOT / "docs" / "reference" / "api.md").read_text()
-    documented = set(re.findall(r"^::: rectifiers\.(\S+)$", page, flags=re.MULTILINE))
-    listed = set(re.findall(r"^\| `(\w+)", page, flags=re.MULTILINE))
-    for name, place in rectifiers.PUBLIC.items():
-        assert place.replace(":", ".") in documented or name in listed, name
+    documented = re.findall(r"^\.\. auto\w+:: rectifiers\.(\w+)$", page, flags=re.MULTILINE)
+    assert rectifiers.PUBLIC.keys() <= set(documented)
 
 
 @pytest.mark.process  # some ten seconds

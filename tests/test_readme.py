@@ -16,28 +16,83 @@ from rectifiers.runs.identity import run_id, science
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_first_result_is_of_the_run_that_make_train_makes() -> None:
+RESULTS = ROOT / "results"
+
+
+def section(title: str) -> str:
+    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_readme_is_two_screens() -> None:
+    assert README.count("\n") <= 130
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-run.md"])
+def test_the_shown_run_is_the_one_that_make_train_makes(page: str) -> None:
     name = run_id(science(compose_config("activation=prelu", "init=he")))
-    shown = README[README.index("<!-- make train -->") : README.index("<!-- end -->")]
-    assert f"run {name} " in shown
-    assert f"runs/{name}/record.json" in shown
+    shown = (ROOT / page).read_text().partition("<!-- make train -->")[2]
+    assert f"\nrun {name} " in shown.partition("<!-- end -->")[0]
 
 
 def negated(number: str) -> str:
     return number[1:] if number.startswith("-") else f"-{number}"
 
 
-def test_the_findings_are_those_of_the_records() -> None:
-    shown = README.partition("## Findings")[2].partition("\n## ")[0]
-    pages = [ROOT / "results" / "FINDINGS.md", *(ROOT / "results" / "claims").glob("*.md")]
-    records = "".join(page.read_text() for page in pages)
-    effects = re.findall(r"(-?[\d.]+)[^()\d]*\((-?[\d.]+ to -?[\d.]+)\)", " ".join(shown.split()))
-    assert effects
-    for effect, interval in effects:  # "lower by 2 (1 to 3)" is -2 (-3 to -1)
+FINDINGS = re.findall(r"^\| (.*results/claims/.*) \|$", README, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("row", FINDINGS)
+def test_a_finding_has_the_numbers_and_the_verdict_of_its_claim(row: str) -> None:
+    found, evidence = row.split(" | ")[1:]
+    pages = re.findall(r"\((results/claims/\w+\.md)\)", row)
+    records = "".join((ROOT / page).read_text() for page in pages)
+    verdict = evidence.partition("]")[0].removeprefix("[").capitalize()
+    assert f"**{verdict}**" in (ROOT / pages[-1]).read_text()
+    effects = re.findall(r"(-?[\d.]+)[^()\d]*\((-?[\d.]+ to -?[\d.]+)\)", found)
+    shares = re.findall(r"\d of \d", found)
+    assert effects or shares
+    assert all(f"{share} seeds" in records for share in shares)
+    for effect, interval in effects:  # "lowers by 2 (1 to 3)" is -2 (-3 to -1)
         low, high = interval.split(" to ")
         flipped = f"{negated(effect)} ({negated(high)} to {negated(low)})"
-        texts = f" {effect} ({interval})", f" {flipped}"
-        assert any(text in records for text in texts), effect
+        assert f" {effect} ({interval})" in records or f" {flipped}" in records
+
+
+def test_the_numbers_of_verdicts_are_those_of_the_claims() -> None:
+    claims = (RESULTS / "CLAIMS.md").read_text()
+    line = re.findall(r"^\d+ claims: .*? not run", claims, flags=re.MULTILINE)[0]
+    counts = {name: count for count, name in re.findall(r"(\d+) ([a-z ]+)", line)}
+    text = " ".join(section("What the paper says, and what we find").split())
+    run, *verdicts = re.search(
+        r"Of (\d+) claims .* (\d+) are supported, (\d+) inconclusive, (\d+) contradicted, "
+        r"(\d+) shows no effect that matters and (\d+) is withdrawn",
+        text,
+    ).groups()
+    names = "supported", "inconclusive", "contradicted", "no effect that matters", "withdrawn"
+    assert verdicts == [counts[name] for name in names]
+    assert int(run) == int(counts["claims"]) - int(counts["not run"])
+
+
+def test_the_printed_report_is_what_the_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = re.findall(
+        r"```(?:python)?\n(.*?)```", section("Initialise your own network"), re.S
+    )
+    exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out.split()
+    assert len(printed) == len(shown.split())
+    for word, other in zip(printed, shown.split(), strict=True):
+        is_number = re.fullmatch(r"[\d.]+", other)
+        assert float(word) == pytest.approx(float(other), rel=0.02) if is_number else word == other
+
+
+def test_the_headline_of_a_card_is_that_of_the_entry() -> None:
+    text = " ".join(section("Measure your own activation").split())
+    place, relu, prelu = re.search(
+        r"mish has place (\d+), is better than ReLU \((.*?)\) and worse than PReLU \((.*?)\)", text
+    ).groups()
+    relu, prelu = (interval.replace(", ", " (") + ")" for interval in (relu, prelu))
+    row = f"| mish | {place} = | better, {relu} | worse, {prelu} |"
+    assert row in (RESULTS / "CARDS.md").read_text()
 
 
 def test_what_swap_prelu_saves_is_measured() -> None:

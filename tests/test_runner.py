@@ -114,6 +114,21 @@ def test_a_killed_worker_is_reported_for_its_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_completed_run_asks_for_others(tmp_path: Path) -> None:
+    first, bad, more = (run_of(tmp_path, "trainer.max_epochs=1", f"seed={i}") for i in range(3))
+    bad += (TOO_LARGE,)
+    asked: list[Overrides] = []
+
+    def follow_up(run: Overrides) -> list[Overrides]:
+        asked.append(run)
+        return [more] if run == first else []
+
+    assert list(run_all([first, bad], 1, follow_up)) == [bad]
+    assert asked == [first, more]
+    assert (folder_of(more) / "record.json").is_file()
+
+
+@pytest.mark.process
 def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
     process = start_runner(run_of(tmp_path, "trainer.max_epochs=100000"))
     wait_for(lambda: list(tmp_path.glob("runs/*/last.ckpt")), process)

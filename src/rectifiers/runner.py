@@ -12,7 +12,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +29,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import Stopped, deferring_signals, stop_if_requested
 
 Overrides = tuple[str, ...]
+FollowUp = Callable[[Overrides], Sequence[Overrides]]  # the runs that the end of one asks for
 STARTUP_COST_MACS = 50_000_000_000  # what fits into the 2 s that a run takes beside its training
 KILLED = "its process was killed, maybe for want of memory; the same command goes on"
 POLL_S = 0.2
@@ -53,6 +54,7 @@ class Progress:
     failures: dict[Overrides, str] = field(default_factory=dict)
     complete: int = 0
     trained_cost: int = 0
+    sources: dict[str, Any] = field(default_factory=dict)  # by their configuration
 
     def line(self, seconds: float) -> str:
         """Return a line such as "3 of 12 done, 2 running, 1 failed, 12 min left", `seconds` after
@@ -67,12 +69,17 @@ class Progress:
         return f"{line}, {duration(left_s)} left"
 
 
-def run_all(runs: Sequence[Overrides], processes: int | None = None) -> dict[Overrides, str]:
+def run_all(
+    runs: Sequence[Overrides],
+    processes: int | None = None,
+    follow_up: FollowUp | None = None,
+) -> dict[Overrides, str]:
     """Train the runs that have no complete record, the cheapest first; return why others failed.
 
     A run that diverged is complete. The reasons, a line each, are printed at the end, too.
 
     processes: how many at a time; None: one per free core, and one where any trains on a GPU.
+    follow_up: returns the runs that a completed one of this call asks for.
 
     Raises:
         InputError: for fewer than one process.
@@ -81,13 +88,14 @@ def run_all(runs: Sequence[Overrides], processes: int | None = None) -> dict[Ove
     """
     if processes is not None and processes < 1:
         raise InputError(f"--jobs={processes} is not usable; give a whole number at least 1")
-    progress = _plan(runs)
+    progress = Progress()
+    _plan(progress, runs)
     processes, threads = share_cores([job.config for job in progress.pending], processes)
     if number := len(progress.pending):
         shares = f"at a time: {processes}, threads of each: {threads} (or threads)"
         print(f"runs to do: {number}, {shares}", file=sys.stderr)
     with deferring_signals():
-        _train_pending(progress, processes, threads)
+        _train_pending(progress, processes, threads, follow_up)
     common = set.intersection(*map(set, runs)) if len(runs) > 1 else set()
     for overrides, reason in progress.failures.items():
         label = " ".join(override for override in overrides if override not in common)
@@ -108,13 +116,12 @@ def share_cores(configs: Sequence[RunConfig], processes: int | None) -> tuple[in
     return processes, max(1, cores // processes)
 
 
-def _plan(runs: Sequence[Overrides]) -> Progress:
-    """Return the runs to train in their order, and the reasons of those that cannot be."""
+def _plan(progress: Progress, runs: Sequence[Overrides]) -> None:
+    """Add the runs to train in their order, and the reasons of those that cannot be."""
     from rectifiers.training.build import open_source, training_cost
 
-    sources: dict[str, Any] = {}
+    sources = progress.sources
     jobs: dict[object, Job] = {}
-    progress = Progress()
     for overrides in runs:
         try:
             config, choices = compose_job(overrides)
@@ -129,11 +136,13 @@ def _plan(runs: Sequence[Overrides]) -> Progress:
             jobs[run_folder(config) or overrides] = Job(overrides, config, choices, cost)
         except InputError as error:
             progress.failures[overrides] = str(error)
-    progress.pending = sorted(jobs.values(), key=lambda job: (job.cost, job.config.seed))
-    return progress
+    progress.pending += jobs.values()
+    progress.pending.sort(key=lambda job: (job.cost, job.config.seed))
 
 
-def _train_pending(progress: Progress, processes: int, threads: int) -> None:
+def _train_pending(
+    progress: Progress, processes: int, threads: int, follow_up: FollowUp | None
+) -> None:
     """Train all that is pending, in pools of one worker: one that is killed breaks no other."""
     start = partial(
         ProcessPoolExecutor,
@@ -155,6 +164,7 @@ def _train_pending(progress: Progress, processes: int, threads: int) -> None:
                 if reason is None:
                     progress.complete += 1
                     progress.trained_cost += job.cost
+                    _plan(progress, follow_up(job.overrides) if follow_up else ())
                 else:
                     progress.failures[job.overrides] = reason
                 if reason is KILLED:

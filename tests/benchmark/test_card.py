@@ -1,10 +1,12 @@
 """A card says what was measured, and why a part was not."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from benchmark_made_up import PARTS, card, results
+from rectifiers.benchmark.run import EntryResults
 
 pytestmark = pytest.mark.usefixtures("small_benchmark")
 
@@ -17,16 +19,47 @@ def test_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["mish.md", "mish.svg"]
     text, drawn = (path.read_text() for path in paths)
     for part in (
-        "| probability to beat ReLU (95 %) | 0.79 (0.",
-        "| judged runs that diverged | 0 of 10 | - | 2 |",
+        "mish: place 1 of 2. Points of lower error than ReLU: 2.6 on easy (",
+        "Trains to depth 50.",
+        "0 of 10 judged runs diverged.",
         "| slope of the variance map | 1.080 |",
         "| 1 | 0.100 ± 0.300 | 0.500 | -0.100 | - | 0.250 |",
-        "| easy | 3.00 [1.00 to 5.00] | 0.1, an end of the grid | -2.56 (",
-        "| deep | 5 of 5 seeds | 0.1, an end of the grid | +1 seeds | - |",
+        "| easy | 3.00 | 0.03 | -2.56 (",
+        "| deep | 5 of 5 seeds | 0.03 | +20.00 (",
         "| 1.80 (quartiles 1.60 to 1.90, 15 rounds) |",
     ):
         assert part in text
-    assert "responses: log10" in drawn
+    assert "responses, log10" in drawn
+
+
+def entries_of(*errors: float) -> list[EntryResults]:
+    """Entries named by their places, the first ReLU, with these mean errors and noise."""
+    noise = [-0.1, 0.0, 0.1, 0.2, -0.2]
+    return [
+        results(f"e{i}" if i else "relu", [error + n for n in [*noise[i:], *noise[:i]]])
+        for i, error in enumerate(errors)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("errors", "index", "text"),
+    [
+        ((1, 5, 5, 5, 9), 2, "place 3 of 5, tied with 2 and 4"),
+        ((1, 5, 5, 5, 5), 1, "place 2 of 5, tied with 3 to 5"),
+        ((1, 5, 9), 2, "place 3 of 3."),
+    ],
+)
+def test_headline_names_place_and_ties(errors: Sequence[float], index: int, text: str) -> None:
+    entries = entries_of(*errors)
+    assert text in card(entries[index], *entries).markdown().splitlines()[2]
+
+
+def test_difference_to_relu_is_said_or_not_told_apart() -> None:
+    worse, close = results("mish", [9.0, 9.1, 9.2, 9.1, 9.0]), results("elu", [5, 6.1, 5.4, 5.2, 6])
+    assert "Points of higher error than ReLU: 3.5 on easy (" in card(worse, RELU).markdown()
+    assert "Not told apart from ReLU on easy." in card(close, RELU).markdown()
+    identity = card(results("identity", [50.0] * 5), RELU).markdown()
+    assert "identity: a control, without a place." in identity
 
 
 def test_parts_not_measured_give_the_reason(tmp_path: Path) -> None:

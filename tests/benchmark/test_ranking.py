@@ -1,113 +1,164 @@
-"""Places, ties and intervals of entries whose order is known, and the leaderboard."""
+"""Selection, places, ties and admission of entries whose order is known, and the leaderboard."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
-from benchmark_made_up import SMALL, results, run
+from benchmark_made_up import SMALL, results, run, searched
 from rectifiers.benchmark.ranking import (
-    difference_text,
-    improvement,
+    Admission,
+    Ranking,
+    admissions,
+    bootstrap,
+    depth_reached,
+    difference,
     leaderboard,
-    probability_of_improvement,
-    rank,
-    scores_of,
+    shortcuts,
 )
+from rectifiers.benchmark.run import search, select
+
+pytestmark = pytest.mark.usefixtures("small_benchmark")
+NAN = float("nan")
 
 
-def test_improvement_counts_pairs_and_half_of_ties() -> None:
-    scores, others = np.array([[1.0, 2.0], [5.0, 5.0]]), np.array([[2.0, 3.0], [5.0, 9.0]])
-    first = (1 + 1 + 0.5 + 1) / 4  # of the pairs (1, 2), (1, 3), (2, 2), (2, 3)
-    second = (0.5 + 1 + 0.5 + 1) / 4
-    probability = probability_of_improvement(scores, others)
-    assert probability == pytest.approx((first + second) / 2)
-    assert probability + probability_of_improvement(others, scores) == pytest.approx(1)
-    assert probability_of_improvement(scores, scores) == 0.5
+@pytest.mark.parametrize(
+    ("errors", "index"),
+    [
+        ([[30, 32], [10, 14], [13, 15]], 1),
+        ([[13, 15], [10, 14], [30, 32]], 0),  # within one standard error of the best
+        ([[15, 16], [10, 14], [30, 32]], 1),
+        ([[30, 32], [10, NAN], [20, 22]], 2),  # a rate at which a seed fails is out
+        ([[NAN, NAN], [10, NAN], [8, NAN]], 1),  # where all are, those with the fewest failures
+    ],
+)
+def test_lowest_rate_within_one_standard_error_is_chosen(errors: list, index: int) -> None:
+    assert select(np.array(errors, dtype=float)) == index
+    assert select(np.array([errors, errors], dtype=float)).tolist() == [index] * 2
 
 
-def test_equal_entries_share_a_place() -> None:
-    tasks = {"a": [1.0, 2.0, 3.0, 2.0, 1.0], "b": [4.0, 5.0, 4.0, 5.0, 4.0]}
-    scores = {
-        name: {task: [score + shift for score in row] for task, row in tasks.items()}
-        for name, shift in (("x", 0), ("twin", 0), ("y", 9))
+def test_end_of_the_rates_extends_the_search() -> None:
+    rows = {0.01: (10.0, 11.0), 0.03: (20.0, 21.0), 0.1: (40.0, None)}
+    assert search("easy", searched("easy", rows)) == ([0.003, 0.01, 0.03, 0.1], None)
+    rows[0.003] = (30.0, 31.0)
+    assert search("easy", searched("easy", rows)) == ([0.003, 0.01, 0.03, 0.1], 0.01)
+    rows[0.003] = (1.0, 1.0)  # the ladder has no lower one
+    assert search("easy", searched("easy", rows))[1] == 0.003
+    failing = {rate: (None, None) for rate in (0.01, 0.03, 0.1)}
+    assert search("easy", searched("easy", failing)) == ([0.01, 0.03, 0.1], 0.01)
+    assert search("easy", searched("easy", rows)[1:])[1] is None
+
+
+def test_bootstrap_resamples_seeds_and_selection() -> None:
+    sure = results("sure", [1.0, 2.0, 3.0, 4.0, 5.0])
+    means = bootstrap(sure, "easy")
+    assert means[0] == 3.0
+    assert means[1:].std() == pytest.approx(np.sqrt(2 / 5), rel=0.1)
+    rows = {0.01: (32.0, 20.0), 0.03: (10.0, 25.0), 0.1: (90.0, 90.0)}
+    doubtful = results("doubtful", [])
+    judged = [run("easy", 0.03, seed, 1.0) for seed in range(5)]
+    doubtful = doubtful.model_copy(update={"runs": (*searched("easy", rows), *judged)})
+    assert doubtful.rate("easy") == 0.03
+    # drawn twice, the second seed chooses the other rate, whose run it is then
+    assert dict(zip(*np.unique(bootstrap(doubtful, "easy"), return_counts=True), strict=True)) == {
+        1.0: pytest.approx(1500, abs=100),
+        20.0: pytest.approx(500, abs=100),
     }
-    ranks = rank(scores).set_index("entry")
-    assert ranks["place"].to_dict() == {"x": 1, "twin": 1, "y": 3}
-    assert ranks["improvement"]["y"].value == 0
-    assert ranks["improvement"]["x"].value == pytest.approx(0.75)  # half over its twin
-    assert (ranks["mean_rank"]["x"].value, ranks["mean_rank"]["y"].value) == (1.5, 3.0)
 
 
-def test_noise_separates_nobody() -> None:
-    drawn = np.random.default_rng(1).normal(size=(4, 3, 5))
-    ranks = rank({f"e{i}": {f"t{j}": drawn[i, j].tolist() for j in range(3)} for i in range(4)})
-    assert set(ranks["place"]) == {1}
-    for interval in ranks["improvement"]:
-        assert interval.low <= interval.value <= interval.high
-    for interval in ranks["mean_rank"]:
-        assert interval.low < interval.high
+def test_ranking_is_relative_to_relu_and_marks_ties() -> None:
+    relu = results("relu", [4.0, 5.0, 6.0, 5.0, 5.0])
+    entries = {
+        "relu": relu,
+        "half": results("half", [2.0, 2.5, 3.0, 2.5, 2.5]),
+        "near": results("near", [2.6, 2.0, 2.9, 2.4, 2.7]),
+    }
+    ranks = Ranking.of(entries, ["easy"])
+    assert ranks.names == ["half", "near", "relu"]
+    assert ranks.ratio("relu") == (1, 1, 1)
+    assert ranks.ratio("half") == pytest.approx((0.5, 0.5, 0.5))  # paired by seed
+    assert ranks.ties("half") == ["half", "near"]
 
 
-def test_two_lost_tasks_outweigh_a_won_one() -> None:
-    low, high = [1.0, 1.1, 1.2, 1.1, 1.0], [9.0, 9.1, 9.2, 9.1, 9.0]
-    ranks = rank({"one": {"a": low, "b": high, "c": high}, "two": {"a": high, "b": low, "c": low}})
-    assert ranks[["entry", "place"]].to_numpy().tolist() == [["two", 1], ["one", 2]]
-    assert ranks["improvement"][0].value == pytest.approx(2 / 3)
+@given(st.permutations(["identity", "relu", "elu", "half", "near"]))
+@settings(max_examples=10, deadline=None)
+def test_places_do_not_depend_on_order(order: list[str]) -> None:
+    errors = dict(identity=9.0, relu=5.0, elu=5.0, half=2.5, near=2.6)
+    entries = {name: results(name, [errors[name] + 0.1 * i for i in range(5)]) for name in order}
+    page = leaderboard(entries)
+    assert page == leaderboard(dict(sorted(entries.items())))
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert [row.split(" | ")[1] for row in rows if row[2].isdigit()] == [
+        *("half", "near", "elu", "relu")
+    ]
+    assert [row.split(" | ")[1] for row in rows if row.startswith("| - |")] == ["identity"]
 
 
-def test_rank_does_not_depend_on_order_or_call() -> None:
-    drawn = np.random.default_rng(2).normal(size=(3, 2, 5))
-    scores = {f"e{i}": {f"t{j}": drawn[i, j].tolist() for j in range(2)} for i in range(3)}
-    assert rank(scores).equals(rank(dict(reversed(scores.items()))))
-    assert rank({"alone": scores["e0"]})["place"].tolist() == [1]
-    assert rank({}).empty
+def test_admission_needs_the_whole_interval() -> None:
+    worse, better = [9.0, 9.1, 9.2, 9.1, 9.0], [5.0, 6.0, 5.5, 5.2, 6.1]
+    entries = {"identity": results("identity", worse), "relu": results("relu", better)}
+    (check,) = admissions(entries, SMALL.tasks)
+    interval = stats.ttest_rel(worse, better).confidence_interval()
+    assert (check.difference.low, check.difference.high) == pytest.approx(tuple(interval))
+    assert (check.task, check.is_admitted) == ("easy", True)
+    assert not Admission("easy", np.array([[9.0, 5.0, 6.0], [5.0, 5.0, 5.0]])).is_admitted
+    assert admissions({"relu": entries["relu"]}, SMALL.tasks) == []
+
+
+def test_task_that_is_not_admitted_does_not_count() -> None:
+    same = [5.0, 6.0, 5.5, 5.2, 6.1]
+    page = leaderboard({name: results(name, same) for name in ("identity", "relu")})
+    assert "Nothing to compare with" in page
+
+
+def test_shortcuts_are_judged_where_pairs_differ() -> None:
+    relu = results("relu", [5.0, 5.1, 5.2, 5.1, 5.0])
+    better = results("elu", [4.0, 4.1, 4.2, 4.1, 4.0])
+    lucky = [row.model_copy(update={"test_error_pct": 30.0}) for row in better.runs[:6]]
+    better = better.model_copy(update={"runs": (*lucky, *better.runs[6:])})
+    same = results("same", [5.1, 5.0, 5.1, 5.2, 5.0])
+    entries = {"relu": relu, "elu": better, "same": same}
+    judged = {name: (pairs, wrong) for name, pairs, wrong in shortcuts(entries, ["easy"])}
+    assert judged["one seed at its own rate"] == (2, 0.0)  # relu and same are told apart by none
+    assert judged["ReLU's rate for all, five seeds"] == (2, 100.0)  # elu's search had 30 %
+    assert judged["one seed that chooses the rate, too"] == (2, 100.0)
+
+
+def test_depth_is_the_deepest_at_which_half_train() -> None:
+    assert depth_reached(results("good", [1.0] * 5, [1.0, 1.0, 1.0, 3.0, 3.0]), "quick") == 50
+    assert depth_reached(results("bad", [1.0] * 5, [1.0, 1.0, 3.0, 3.0, 3.0]), "quick") == 0
+    assert depth_reached(results("good", [1.0] * 5), "full") is None
+    assert depth_reached(results("short", [1.0] * 5, [1.0]), "quick") is None
 
 
 def test_difference_is_paired_by_seed() -> None:
     scores, others = [5.0, 6.0, 5.5, 5.2, 6.1], [4.0, 6.5, 5.0, 5.0, 6.0]
+    pair = results("mish", scores), results("relu", others, [1.0, 1.0, 1.0, 1.0, 3.0])
     interval = stats.ttest_rel(scores, others).confidence_interval()
-    mean = np.mean(np.subtract(scores, others))
-    text = f"{mean:+.2f} ({interval.low:+.2f} to {interval.high:+.2f})"
-    assert difference_text(SMALL.tasks["easy"], scores, others) == text
-    deep = SMALL.tasks["deep"]
-    assert difference_text(deep, [0, 0, 0, 100, 0], [100, 100, 0, 0, 0]) == "+1 seeds"
+    mean = difference(*pair, "easy")
+    assert (mean.low, mean.high) == pytest.approx(tuple(interval))
+    assert difference(*pair, "deep").mean == pytest.approx(20)
 
 
-@pytest.mark.usefixtures("small_benchmark")
-def test_improvement_names_what_its_interval_shows() -> None:
-    relu = results("relu", [5.0, 6.0, 5.5, 5.2, 6.1], [1.0, 3.0, 1.0, 1.0, 1.0])
-    verdicts = {
-        "better": results("good", [1.0, 1.1, 1.2, 1.0, 1.1]),
-        "worse": results("bad", [9.0] * 5, [3.0] * 5),
-        "neither better nor worse": results("same", [5.0, 6.0, 5.5, 5.2, 6.1]),
-    }
-    for verdict, entry in verdicts.items():
-        pair = improvement(entry, relu)
-        assert pair is not None
-        assert (pair[0], pair[1].verdict) == (2, verdict)
-    assert improvement(results("empty", [], runs=()), relu) is None
-
-
-@pytest.mark.usefixtures("small_benchmark")
-def test_incomplete_entry_is_listed_and_not_ranked() -> None:
+def test_leaderboard_has_places_controls_and_what_is_incomplete() -> None:
     whole = results("mish", [1.0] * 5)
     runs = tuple(row for row in whole.runs if (row.task, row.seed) != ("easy", 3))
     entries = {
         "mish": results("mish", [], runs=runs),
-        "odd": results("odd", [3.0] * 5, refused={"deep": "it has no shortcuts"}),
-        "elu": results("elu", [2.0] * 5),
+        "relu": results("relu", [4.0] * 5),
+        "identity": results("identity", [8.0] * 5),
+        "elu": results("elu", [2.0] * 5, cost=1.25),
     }
     page = leaderboard(entries)
+    assert "| 1 | elu | 0.50 (0.50 to 0.50) | 2.00 | 50 | 1.25 |" in page
+    assert "| 2 | relu | 1.00 (1.00 to 1.00) | 4.00 | 50 | - |" in page
+    assert "| - | identity | 2.00 (2.00 to 2.00) | 8.00 | 50 | - |" in page
     assert "| mish | easy: 1 run missing |" in page
-    assert "| odd | deep: it has no shortcuts |" in page
-    assert page.count("| elu | 2.00 | 0.1 |") == 1
-    assert page.count("| odd | 3.00 | 0.1 |") == 1
-    assert "| 1 | elu |" in page
     assert "Full" not in page
 
 
-@pytest.mark.usefixtures("small_benchmark")
 def test_runs_at_other_rates_are_not_judged() -> None:
     whole = results("mish", [1.0] * 5)
-    more = results("mish", [], runs=(*whole.runs, run("easy", 0.01, 0, 0.0)))
-    assert scores_of(more, SMALL.tasks)["easy"] == [1.0] * 5
+    more = whole.model_copy(update={"runs": (*whole.runs, run("easy", 0.01, 0, 0.0))})
+    assert [row.error_pct for row in more.judged("easy")] == [1.0] * 5

@@ -10,14 +10,14 @@ from subprocess import CompletedProcess
 import pytest
 import yaml
 
-from benchmark_made_up import PARTS, SMALL, results, run
+from benchmark_made_up import PARTS, results, run
 from conftest import CONF, compose_config
 from made_up import diverged, epoch, result, training
 from rectifiers.benchmark import card as cards
 from rectifiers.benchmark import definition
 from rectifiers.benchmark import run as running
 from rectifiers.benchmark.definition import Benchmark, Entry, benchmark, task_hash
-from rectifiers.benchmark.run import EntryResults, best_rate, load, result_of, run_entry, save
+from rectifiers.benchmark.run import EntryResults, load, result_of, run_entry, save
 from rectifiers.cli.composition import compose_job
 from rectifiers.runner import Overrides
 from rectifiers.runs.identity import run_id, science
@@ -27,6 +27,7 @@ from rectifiers.runtime.signals import Stopped
 from rectifiers.training.train import train
 
 Call = Callable[..., CompletedProcess[str]]
+ALWAYS = ["preprocess=pixel_mean", "optim=plain", "data.protocol=held_out", "evaluation=center"]
 OVERRIDES = [
     "data=digits8",
     "data.split_seed=0",
@@ -44,13 +45,17 @@ THRESHOLD = [
 
 @pytest.fixture
 def tiny_entry(tmp_path: Path, fitted: Path, monkeypatch) -> Iterator[Entry]:
-    """An entry of a benchmark of one task, whose seven runs take seconds."""
+    """An entry of a benchmark of one task, whose runs take seconds."""
     whole = yaml.safe_load(definition.DEFINITION.read_text())
-    config = compose_config(*whole["always"], *OVERRIDES)
-    task = {**whole["tasks"]["chain14"], "overrides": OVERRIDES, "rates": [0.01, 0.1]}
+    config = compose_config(*ALWAYS, *OVERRIDES)
+    task = {**whole["tasks"]["mlp"], "overrides": OVERRIDES, "rates": [0.03, 0.1, 0.3]}
+    task["seeds"] = 5
+    task["data"] = whole["tasks"]["deep50"]["data"]
     task["science"] = task_hash(config)
     place = tmp_path / "tiny.yaml"
-    place.write_text(yaml.safe_dump({**whole, "version": "tiny", "tasks": {"tiny": task}}))
+    changes = {"version": "tiny", "search_seeds": [1000, 1001], "reach": 9.0}
+    changes |= {"tasks": {"tiny": task}, "always": ALWAYS}
+    place.write_text(yaml.safe_dump(whole | changes))
     monkeypatch.setattr(definition, "DEFINITION", place)
     monkeypatch.setattr(running, "run_all", run_in_this_process)
     benchmark.cache_clear()
@@ -59,10 +64,15 @@ def tiny_entry(tmp_path: Path, fitted: Path, monkeypatch) -> Iterator[Entry]:
 
 
 def run_in_this_process(
-    runs: Sequence[Overrides], processes: int | None = None
+    runs: Sequence[Overrides],
+    processes: int | None = None,
+    follow_up: Callable[[Overrides], Sequence[Overrides]] = lambda overrides: (),
 ) -> dict[Overrides, str]:
-    for overrides in runs:
+    pending = list(runs)
+    while pending:
+        overrides = pending.pop(0)
         train(*compose_job(overrides), overrides)
+        pending += follow_up(overrides)
     return {}
 
 
@@ -83,8 +93,9 @@ def test_benchmark_hash_covers_all_but_titles() -> None:
         return checked(Benchmark, {**plain, "tasks": {**plain["tasks"], first: task}}).hash
 
     assert changed("title", "other words") == benchmark().hash
-    assert changed("rates", [0.5, 1.0]) != benchmark().hash
-    assert checked(Benchmark, {**plain, "seeds": 6}).hash != benchmark().hash
+    assert changed("rates", plain["tasks"][first]["rates"][1:]) != benchmark().hash
+    assert changed("seeds", 6) != benchmark().hash
+    assert checked(Benchmark, {**plain, "reach": 1.0}).hash != benchmark().hash
 
 
 @pytest.mark.parametrize(
@@ -92,7 +103,8 @@ def test_benchmark_hash_covers_all_but_titles() -> None:
     [
         (["init=lsuv"], "relu+lsuv"),
         (["init=he", "activation=prelu", "activation.slope=0.1"], "prelu-slope=0.1"),
-        (["activation._target_=my.module.X"], "X"),
+        (["activation._target_=my.module.relu"], "my.module.relu"),
+        (["activation=my_file.my_function"], "my_file.my_function"),
         (["activation=relu", "init=he_scaled", "init.beta=2"], "relu+he_scaled-beta=2"),
         (["activation=relu", "activation.settings={a:1/2}"], "relu-settings=_a_1_2_"),
     ],
@@ -116,39 +128,28 @@ def test_record_is_kept_as_what_ranks_need() -> None:
     row, lost = result_of(record, "easy"), result_of(diverged(science=settings), "easy")
     assert (row.val_error_pct, row.least_loss, row.test_error_pct) == (12.5, 0.25, 10.0)
     assert (lost.diverged, lost.val_error_pct) == (True, None)
-    assert lost.score(SMALL.tasks["easy"]) == 90.0  # guessing
-    losses = [run("deep", 0.1, 0, 50.0, loss).score(SMALL.tasks["deep"]) for loss in (1.9, 2.0)]
-    assert losses == [0.0, 100.0]
-
-
-@pytest.mark.usefixtures("small_benchmark")
-@pytest.mark.parametrize(
-    ("errors", "rate"),
-    [({0.01: 20.0, 0.1: 20.0}, 0.01), ({0.01: None, 0.1: 90.0}, 0.1), ({0.01: 20.0}, None)],
-)
-def test_best_rate_needs_whole_search(errors, rate) -> None:
-    runs = [run("easy", lr, 1000, error) for lr, error in errors.items()]
-    assert best_rate("easy", [*runs, run("easy", 0.1, 0, 0.0)]) == rate
+    assert lost.error_pct == 90.0  # guessing
+    assert [run("deep", 0.1, 0, 50.0, loss).trained for loss in (1.9, 2.0)] == [True, False]
 
 
 def test_interrupted_entry_goes_on(tiny_entry: Entry, tmp_path: Path, monkeypatch) -> None:
     calls: list[list[str]] = []
 
-    def interrupted(runs: Sequence[Overrides], processes: int | None) -> dict[Overrides, str]:
+    def interrupted(runs: Sequence[Overrides], *_: object) -> dict[Overrides, str]:
         calls.append([overrides[-1] for overrides in runs])
-        run_in_this_process(runs if len(calls) == 1 else runs[:2])
-        if len(calls) == 2:
-            raise Stopped(2, "with its runs")
-        return {}
+        run_in_this_process(runs[:4])
+        raise Stopped(2, "with its runs")
 
     monkeypatch.setattr(running, "run_all", interrupted)
     with pytest.raises(Stopped):
         run_entry(tiny_entry, "quick")
-    assert calls == [["seed=1000"] * 2, [f"seed={seed}" for seed in range(5)]]
+    assert calls == [["seed=1000", "seed=1001"] * 3]
     monkeypatch.setattr(running, "run_all", run_in_this_process)
+    pilot = run_entry(tiny_entry, "quick", seeds=2)
+    assert (pilot.gap("tiny"), len(pilot.judged("tiny"))) == ("3 runs missing", 2)
     entry = run_entry(tiny_entry, "quick")
-    assert (entry.gap("tiny"), entry.rate("tiny"), len(entry.judged("tiny"))) == (None, 0.1, 5)
-    monkeypatch.setattr(running, "run_all", None)
+    assert (entry.gap("tiny"), len(entry.judged("tiny"))) == (None, 5)
+    monkeypatch.setattr(running, "run_all", lambda runs, *_: dict.fromkeys(runs, "not done"))
     assert run_entry(tiny_entry, "quick") == entry  # nothing is run again
     assert run_entry(tiny_entry, "full") == entry  # runs of other tasks stay
     assert load(save(tmp_path / "results", entry)) == entry
@@ -187,6 +188,27 @@ def objectionable(tiny_entry: Entry, entry: EntryResults) -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize("outside", [True, False])
+def test_data_of_a_user_may_lack(
+    tiny_entry: Entry, outside: bool, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    def refusal(config: object) -> None:
+        raise InputError(f"no files under {tmp_path}")
+
+    monkeypatch.setattr(running, "refusal", refusal)
+    task = benchmark().tasks["tiny"].model_copy(update={"outside": outside})
+    spec = benchmark().model_copy(update={"tasks": {"tiny": task}})
+    monkeypatch.setattr(running, "benchmark", lambda: spec)
+    if not outside:
+        with pytest.raises(InputError, match="no files under"):
+            run_entry(tiny_entry, "quick")
+        return
+    lacking = run_entry(tiny_entry, "quick")
+    assert lacking.gap("tiny") == "its data are not there"  # a place of the user's is not kept
+    assert not lacking.runs
+    assert f"tiny is left out: no files under {tmp_path}" in capsys.readouterr().err
+
+
 def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) -> None:
     entry = Entry.of([*tiny_entry.places, *THRESHOLD])
     refused = run_entry(entry, "quick")
@@ -203,16 +225,16 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     folder, places = tmp_path / "results" / "benchmark", tiny_entry.places
     options = ["--results", tmp_path / "results", "--jobs", 1]
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
-    assert "elu: 7 runs to do, 0 of 7 are complete" in done.stderr
+    assert "elu: 0 runs are complete, 6 to do" in done.stderr
     files = [f"{folder}/elu{suffix}" for suffix in (".json", ".md", ".svg")]
     assert done.stdout.splitlines()[-3:] == files
     assert "What it costs" in done.stdout
     assert "](elu.svg)" in (folder / "elu.md").read_text()
     assert call("scripts/benchmark.py", "check", *options).returncode == 0
     assert call("scripts/benchmark.py", "leaderboard", *options).returncode == 0
-    assert "| 1 | elu |" in (folder / "LEADERBOARD.md").read_text()
+    assert "`relu` is not complete" in (folder / "LEADERBOARD.md").read_text()
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
-    assert "elu: 0 runs to do, 7 of 7 are complete" in done.stderr
+    assert " runs are complete, 0 to do" in done.stderr
     before = sorted(folder.rglob("*"))
     missing = ["activation=relu", "activation._target_=not.there"]
     done = call("scripts/benchmark.py", *missing, *places, *options)
@@ -250,7 +272,7 @@ def test_overrides_of_a_file_read_nothing_beyond_conf(
     assert [path.name for path in folder.rglob("*") if path.is_file()] == ["relu.json"]
 
 
-@pytest.mark.parametrize("command", ["check", "leaderboard"])
+@pytest.mark.parametrize("command", ["check", "leaderboard", "admission"])
 @pytest.mark.parametrize("hostile", ["damaged", "link", "pipe", "of another benchmark"])
 def test_hostile_entry_is_one_line(call: Call, tmp_path: Path, command: str, hostile: str) -> None:
     path = save(tmp_path / "benchmark", results("relu", [1] * 5))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from PIL import Image
 from torchvision import datasets
 
@@ -136,6 +138,18 @@ def test_every_form_holds_the_same_images(images: Images, form: str, tmp_path: P
         assert list(split.labels) == [label for label, _, _ in those]
         for i, (_, _, pixels) in enumerate(those):
             assert np.array_equal(split.image(i).numpy(), pixels)
+
+
+def test_part_of_each_class_and_half_the_side(images: Images, tmp_path: Path) -> None:
+    root, cache = str(write_folder(images, tmp_path / "there")), str(tmp_path / "cache")
+    whole = cifar10(root, cache_dir=cache)
+    part = cifar10(root, cache_dir=cache, train_per_class=2, halved=True)
+    assert list(part.train.labels) == [label for label in range(10) for _ in range(2)]
+    assert len(part.val.labels) == len(whole.val.labels)
+    for i, j in ((0, 0), (1, PER_CLASS["train"] // 2), (2, PER_CLASS["train"])):
+        means = F.avg_pool2d(whole.train.image(j).double(), 2)
+        assert torch.equal(part.train.image(i), (means + 0.5).floor().to(torch.uint8))
+    assert part.digest != whole.digest
 
 
 def test_a_damaged_cache_is_made_again(images: Images, tmp_path: Path) -> None:

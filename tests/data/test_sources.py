@@ -1,4 +1,5 @@
 import os
+import random
 import shutil
 import socket
 from collections import Counter
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision import datasets
 
-from rectifiers.data.sources import digits, fashion_mnist, folder, noise
+from rectifiers.data import sources
+from rectifiers.data.sources import digits, fashion_mnist, folder, mnist1d, noise
 from rectifiers.data.splits import ArraySplit, split_balanced
 from rectifiers.runtime.errors import InputError
 
@@ -20,6 +22,20 @@ from rectifiers.runtime.errors import InputError
 def test_the_split_of_digits_is_the_same_everywhere() -> None:
     assert digits().digest == "edfcf97831340b5068c8594798d4efb6"
     assert digits(split_seed=1).digest != digits().digest
+
+
+def test_mnist1d_has_the_pinned_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    random.seed(1)
+    np.random.seed(1)
+    states = random.getstate(), np.random.get_state()[1].tolist()
+    source = mnist1d.__wrapped__()
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states
+    assert source.digest == "ffc861b8b246434b6129c03e0f73d6e8"
+    assert (len(source.train.labels), len(source.val.labels)) == (4000, 4000)
+    assert source.train.image(0).shape == (1, 1, 40)
+    monkeypatch.setattr(sources, "MNIST1D", {"num_samples": 8000, "train_split": 0.8})
+    with pytest.raises(InputError, match="data=mnist1d made other signals"):
+        mnist1d.__wrapped__()
 
 
 @settings(max_examples=50, deadline=None)

@@ -8,9 +8,11 @@ from scipy import stats
 from torchvision.transforms.v2 import RandomCrop
 from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, to_pil_image
 
+from rectifiers.data.splits import ArraySplit
 from rectifiers.data.transforms import (
     COLOR_VALUES,
     COLOR_VECTORS,
+    ArrayViews,
     Geometry,
     apply_plan,
     center_plan,
@@ -107,6 +109,16 @@ def test_padding_is_that_of_torchvisions_random_crop() -> None:
     # the only crop: all that is padded
     theirs = pil_to_tensor(RandomCrop(17, padding=4)(to_pil_image(photo)))
     assert torch.equal(pad(photo, 4), theirs)
+
+
+def test_signal_is_neither_resized_nor_cut() -> None:
+    signals = torch.arange(80, dtype=torch.uint8).view(2, 1, 1, 40)
+    geometry = Geometry(1, 40, False, signal=True)
+    views = ArrayViews.of(ArraySplit(signals, [0, 1]), geometry)
+    assert torch.equal(views.centered([1, 0]), signals.flip(0))
+    assert torch.equal(views.augmented(0, 1, [0, 1])[0], signals)
+    assert torch.equal(train_view(signals[0], geometry, 0, 0, 0), signals[0])
+    assert torch.equal(apply_plan(center_plan(geometry, (1, 40)), signals[1]), signals[1])
 
 
 @settings(max_examples=30, deadline=None)

@@ -43,6 +43,24 @@ def test_every_parameter_gets_a_gradient(activation, model: str) -> None:
     assert counted == sum(shape.parameters for shape in network.shapes)
 
 
+def test_signals_of_1_by_n_get_one_dimensional_layers() -> None:
+    rows = compose_config("model=stages", "data=mnist1d").model.rows
+    network = Network(
+        expand(rows, width=0.25, classes=10), A.relu, channels=1, input_px=40, signal=True
+    )
+    assert [shape.side for shape in network.shapes] == [40, 40, 20, 20, 10, 10, 0]
+    x = torch.randn(3, 1, 1, 40, generator=torch.Generator().manual_seed(0))
+    y = x[:, :, 0]
+    for site, shape in zip(network.sites()[:-1], network.shapes, strict=False):
+        assert sum(p.numel() for p in site.module.parameters()) == shape.parameters
+        weight, bias = site.module.weight[:, :, 0], site.module.bias
+        y = F.relu(F.conv1d(y, weight, bias, shape.row.stride, shape.row.padding))
+    assert torch.allclose(network(x), network.head(y[:, :, None]), atol=1e-6)
+    positions = [40, 40, 20, 20, 10, 10]
+    conv = 3 * 8 * positions[0] + sum(3 * 8 * 8 * n for n in positions[1:])
+    assert network.multiply_adds == conv + 8 * 10 * 10
+
+
 def test_every_prelu_has_its_own_slopes() -> None:
     network = build(A.prelu_shared)
     sites = [m for m in network.modules() if isinstance(m, nn.PReLU)]

@@ -109,6 +109,8 @@ BAD = [
     ("fast=true trainer.precision=64-true", "trainer.precision=64-true", "leave one of them out"),
     ("preprocess.scale=big", "preprocess.scale=big", "unit_rms"),
     ("data.crop_px=37", "data.crop_px=37", "raise data.resize_px"),
+    ("data=mnist1d data.flip=true", "data.signal=true", "data.flip=false"),
+    ("data=mnist1d model=resnet20", "data.signal", "data.signal=false"),
     ("data.scale_jitter_px=[20,40]", "data.scale_jitter_px=[20, 40]", "[32,64]"),
     ("scheduler=multistep scheduler.milestones=[3,2]", "scheduler.milestones=[3, 2]", "ascending"),
     ("scheduler=multistep scheduler.milestones=[30,90]", "=[30, 90]", "raise trainer.max_epochs"),

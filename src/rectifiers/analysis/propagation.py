@@ -20,6 +20,7 @@ from rectifiers.models.rows import Row
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.theory.propagation import Step, WidthEffect, predict, window_means
 
@@ -144,7 +145,13 @@ def effects(
 
 def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
     """Return every layer's moments, measured and predicted, and what they come to: log10, means
-    over networks with 95 % intervals; None where one was zero, or more than a double holds."""
+    over networks with 95 % intervals; None where one was zero, or more than a double holds.
+
+    Raises:
+        InputError: for signals of 1 x n, whose maps the prediction does not know.
+    """
+    if config.data.signal:
+        raise InputError("propagation is of images, and data.signal=true; choose data=digits")
     setup = AnalysisSetup(config)
     measured, causes, powers = [], [], []
     with progress_bar("measuring", seeds, "networks") as advance:

@@ -1,4 +1,4 @@
-"""What a version of the benchmark is: its tasks with their grids of learning rates, its seeds, and
+"""What a version of the benchmark is: its tasks with their learning rates, its seeds and rules, and
 the hash that names all of it; and what an entry chooses."""
 
 import functools
@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import yaml
 from annotated_types import MinLen
+from pydantic import model_validator
 
 from rectifiers.cli.composition import COMPUTED, compose_job
 from rectifiers.runner import Overrides
@@ -19,12 +20,14 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Positive, Range
 from rectifiers.runtime.schema import Section, checked
 
-DEFINITION = Path(__file__).with_name("v1.yaml")
+DEFINITION = Path(__file__).with_name("v2.yaml")
 VARIED = ("activation", "init", "seed", "optim.lr")  # what a task's hash leaves out
 ENTRY_GROUPS = ("activation", "init")  # whose keys an entry may choose
 # what may be given besides: none of it moves a number
+FUNCTION = "relu"  # the option whose `_target_` a function of the user's replaces
 PLACES = ("runs_dir", "cache_dir", "data.root", "trainer", *COMPUTED, "logger")
 Size = Literal["quick", "full"]
+SIZES: tuple[Size, ...] = ("quick", "full")
 
 
 class Task(Section):
@@ -32,20 +35,33 @@ class Task(Section):
 
     size: Size  # quick: minutes on two cores; full: for a GPU or a night
     title: str  # what it asks, in words
+    # layers with weights, of a task that asks whether they train; null: the error counts
+    depth: Count | None = None
+    outside: bool = False  # whether its data are a user's, in data.root
     overrides: tuple[str, ...]  # as typed after train.py, besides `always`
-    rates: Annotated[tuple[Positive, ...], MinLen(2)]  # the learning rates that are searched
-    # training loss, nats, below which a run counts as trained; null: the error counts
-    reach: Positive | None = None
+    # of the search, neighbours on the benchmark's ladder
+    rates: Annotated[tuple[Positive, ...], MinLen(2)]
+    seeds: Annotated[int, Range(ge=5, le=1000)]  # judged runs, of seeds 0, 1, ...
     science: str  # hash of the configuration without what varies
     data: str  # hash of the images
+
+
+class Admission(Section):
+    """Entries of which the first must be worse than the second, by its whole 95 % interval."""
+
+    worse: str
+    better: str
 
 
 class Benchmark(Section):
     """A version of the benchmark; a number belongs to the one whose `hash` its entry names."""
 
     version: str
-    seeds: Annotated[int, Range(ge=5, le=1000)]  # judged runs per task, of seeds 0, 1, ...
-    search_seed: Count  # of the runs that choose the learning rate
+    search_seeds: Annotated[tuple[Count, ...], MinLen(2)]  # of the runs that choose the rate
+    reach: Positive  # training loss, nats, below which a run counts as trained
+    admission: Admission  # of tasks whose error counts
+    controls: tuple[str, ...]  # entries that are shown and not ranked
+    ladder: tuple[Positive, ...]  # rates, ascending, to which a search may extend
     always: tuple[str, ...]  # as typed after train.py, for all tasks
     tasks: dict[str, Task]
 
@@ -54,9 +70,18 @@ class Benchmark(Section):
         """12 hex digits of all that can change a number."""
         return run_id(self.model_dump(mode="json", exclude={"tasks": {"__all__": {"title"}}}))
 
-    def of_size(self, size: Size) -> dict[str, Task]:
-        """Return the tasks of a size, by name."""
-        return {name: task for name, task in self.tasks.items() if task.size == size}
+    @model_validator(mode="after")
+    def _check_rates(self) -> Self:
+        for name, task in self.tasks.items():
+            first = self.ladder.index(task.rates[0]) if task.rates[0] in self.ladder else 0
+            if self.ladder[first : first + len(task.rates)] != task.rates:
+                raise ValueError(f"the rates of {name} are no neighbours on the ladder")
+        return self
+
+    def of_size(self, size: Size, is_error: bool | None = None) -> dict[str, Task]:
+        """Return the tasks of a size, by name; of one kind, where `is_error` says which."""
+        tasks = {name: task for name, task in self.tasks.items() if task.size == size}
+        return {n: t for n, t in tasks.items() if is_error in (None, t.depth is None)}
 
 
 @functools.cache
@@ -79,15 +104,18 @@ class Entry:
 
     @classmethod
     def of(cls, arguments: Sequence[str]) -> "Entry":
-        """Return the entry of a command line; an initialiser alone is taken with ReLU.
+        """Return the entry of a command line; an initialiser alone is taken with ReLU, and
+        activation=my_file.my_function is a function of the user's.
 
         Raises:
             InputError: for a key that the protocol does not leave to an entry.
         """
         overrides, places = [], []
         for argument in arguments:
-            key, equals, _ = argument.partition("=")
-            if equals and key.removeprefix("+").partition(".")[0] in ENTRY_GROUPS:
+            key, equals, value = argument.partition("=")
+            if equals and key == "activation" and "." in value and "/" not in value:
+                overrides += [f"activation={FUNCTION}", f"activation._target_={value}"]
+            elif equals and key.removeprefix("+").partition(".")[0] in ENTRY_GROUPS:
                 overrides.append(argument)
             elif equals and _is_place(key):
                 places.append(argument)
@@ -103,15 +131,15 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """`mish`, `relu+orthogonal`, `X-slope=0.1`: the activation and, unless it is He's, the
-        initialiser. What no file name can hold becomes an underscore."""
+        """`mish`, `relu+orthogonal`, `my_file.f`, `elu-alpha=2`: the activation and, unless it is
+        He's, the initialiser. What no file name can hold becomes an underscore."""
         names = {"init": "he"}
         settings: dict[str, list[str]] = {"activation": [], "init": []}
         for override in self.overrides:
             key, _, value = override.removeprefix("+").partition("=")
             group, _, setting = key.partition(".")
             if setting == "_target_":
-                names[group] = value.rpartition(".")[2]
+                names[group] = value  # with its dots: no option has any
             elif setting:
                 settings[group].append(f"-{setting}={value}")
             else:
@@ -122,7 +150,8 @@ class Entry:
     def run_overrides(self, task: Task, rate: float, seed: int) -> Overrides:
         """Return the overrides of one run."""
         fixed = (*benchmark().always, *task.overrides, "logger=none", "threads=1")
-        return (*fixed, *self.overrides, *self.places, f"optim.lr={rate:g}", f"seed={seed}")
+        places = [p for p in self.places if task.outside or not p.startswith("data.root=")]
+        return (*fixed, *self.overrides, *places, f"optim.lr={rate:g}", f"seed={seed}")
 
     def config(self, task: Task) -> RunConfig:
         """Return the configuration of its runs of a task, at one rate and seed.

@@ -1,35 +1,37 @@
-"""From scores to places: paired differences, probabilities of improvement, and the leaderboard.
+"""From errors to places: mean log error ratios to ReLU with a hierarchical bootstrap, admission of
+tasks, and the leaderboard.
 
-After Agarwal et al. 2021 (rliable): the probability that a run of one entry beats a run of another
-is averaged over tasks, and its interval comes from resampling seeds within every task. The tasks
-stay as they are: an interval speaks of these tasks, not of all that there could be."""
+The bootstrap resamples the seeds of the search, which may then choose another rate, and the judged
+seeds, the same for all entries. The tasks stay as they are: an interval speaks of these tasks, not
+of all that there could be."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import ceil, exp
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
-from scipy import stats
 
-from rectifiers.benchmark.definition import Size, Task, benchmark
-from rectifiers.benchmark.run import EntryResults
+from rectifiers.benchmark.definition import SIZES, Size, Task, benchmark
+from rectifiers.benchmark.run import EntryResults, search, select, val_errors
 from rectifiers.results.documents import markdown
-from rectifiers.results.statistics import mean_of
+from rectifiers.results.statistics import Mean, mean_of
 
 DRAWS = 2000
-LEVEL = 0.95
-EVEN = 0.5  # the probability of improvement of an entry over itself
-COLUMNS = ["place", "entry", "mean_rank", "improvement"]
-BASELINES = ("relu", "prelu")  # with He's gain; every entry is paired with them
+TAILS = (0.025, 0.975)
+REFERENCE = "relu"  # with He's gain
+BASELINES = ("relu", "prelu", "gelu", "silu")  # that cards compare with
+LEAST_ERROR_PCT = 0.01  # whose logarithm is finite
+POWER = 2.8  # standard normal quantiles of .975 and of .8, added: a test that finds 4 of 5 effects
 
 HEAD = """# The rectifier benchmark
 
-Made by `python scripts/benchmark.py leaderboard` from the results beside it; do not edit. Every
-entry has the learning rate that its own search on validation images found best, by the same grid
-and budget for all. Entries that share a place are ties. `identity` is a control, no activation at
-all. Where it stands high, the task measures trainability, not expressiveness.
+Made by `python scripts/benchmark.py leaderboard` from the results beside it; do not edit. Error: a
+factor of ReLU's, the geometric mean over tasks; below 1 is better than ReLU. "=" marks a tie with
+the leader. Every entry has the rate that its own search chose, by the same rule and budget for all.
 """
-Scores = Mapping[str, Mapping[str, Sequence[float]]]  # by entry and task, seed by seed; low is good
 
 
 class Interval(NamedTuple):
@@ -39,148 +41,267 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    @classmethod
+    def of(cls, samples: np.ndarray) -> "Interval":
+        """Take the first sample for the number, and the others for its draws."""
+        return cls(float(samples[0]), *map(float, np.quantile(samples[1:], TAILS)))
+
     def __str__(self) -> str:
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
+
+def bootstrap(results: EntryResults, task: str, draws: int = DRAWS) -> np.ndarray:
+    """Return an entry's mean error on test, in percent, [1 + draws]: as it is, and then with seeds
+    drawn with replacement, the same for all entries.
+
+    Where a draw of the search's seeds chooses another rate, the error is that of these runs."""
+    spec = benchmark()
+    generator = np.random.default_rng([0, list(spec.tasks).index(task)])
+    seeds = len(spec.search_seeds)
+    drawn = generator.integers(seeds, size=(draws, seeds))
+    judged = np.array([run.error_pct for run in results.judged(task)])
+    rates, chosen = search(task, results.runs)
+    val = val_errors(task, rates, results.runs)
+    assert val is not None
+    assert chosen is not None
+    by_run = {(run.rate, run.seed): run.error_pct for run in results.runs if run.task == task}
+    test = np.array([[by_run[rate, seed] for seed in spec.search_seeds] for rate in rates])
+    picked = select(val[:, drawn].swapaxes(0, 1))
+    at_rate = test[picked[:, None], drawn].mean(-1)
+    means = judged[generator.integers(len(judged), size=(draws, len(judged)))].mean(-1)
+    means = np.where(picked == rates.index(chosen), means, at_rate)
+    return np.concatenate([[judged.mean()], means])
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Entries by mean log error ratio to ReLU, the best first. samples: [1 + draws, entries]."""
+
+    names: list[str]
+    samples: np.ndarray
+
+    @classmethod
+    def of(cls, entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> "Ranking":
+        """Rank entries that are complete on `tasks`; ReLU's is one of them."""
+        logs = {}
+        for name, results in entries.items():
+            errors = [bootstrap(results, task).clip(LEAST_ERROR_PCT) for task in tasks]
+            logs[name] = np.log(errors).mean(0)
+        names = sorted(logs, key=lambda name: (logs[name][0], name))
+        return cls(names, np.stack([logs[name] - logs[REFERENCE] for name in names], axis=1))
+
+    def ratio(self, name: str) -> Interval:
+        """Return an entry's error as a factor of ReLU's."""
+        return Interval(*map(exp, Interval.of(self.samples[:, self.names.index(name)])))
+
+    def ties(self, name: str) -> list[str]:
+        """Return the entries whose difference to one, paired by draw, has 0 in its interval."""
+        differences = self.samples - self.samples[:, [self.names.index(name)]]
+        low, high = np.quantile(differences[1:], TAILS, axis=0)
+        tied = (low <= 0) & (high >= 0)
+        return [other for other, is_tied in zip(self.names, tied, strict=True) if is_tied]
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Whether a task tells the worse entry of the rule from the better one. errors: of both, in
+    percent, paired by seed, [2, seeds]."""
+
+    task: str
+    errors: np.ndarray
+
+    @cached_property
+    def difference(self) -> Mean:
+        """The worse entry's error minus the better one's."""
+        return mean_of((self.errors[0] - self.errors[1]).tolist())
+
     @property
-    def verdict(self) -> str:
-        """What a probability of improvement shows."""
-        if self.low > EVEN:
-            return "better"
-        return "worse" if self.high < EVEN else "neither better nor worse"
+    def is_admitted(self) -> bool:
+        return self.difference.low is not None and self.difference.low > 0
+
+    @property
+    def seeds_per_point(self) -> int:
+        """How many seeds find a difference of one point between two entries like the better one in
+        four of five cases, unpaired."""
+        return max(2, ceil(2 * (POWER * float(self.errors[1].std(ddof=1))) ** 2))
 
 
-def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return how often a run has a lower score than one of `others`, ties counted half, the mean
-    over tasks; both are [..., tasks, seeds]."""
-    differences = scores[..., :, None] - others[..., None, :]
-    return ((differences < 0) + 0.5 * (differences == 0)).mean((-3, -2, -1))
+def admissions(entries: Mapping[str, EntryResults], tasks: Mapping[str, Task]) -> list[Admission]:
+    """Return the admission of each task of errors on which the two entries of the rule share two or
+    more judged seeds."""
+    rule, checked = benchmark().admission, []
+    pair = [entries[name] for name in (rule.worse, rule.better) if name in entries]
+    for name, task in tasks.items():
+        if task.depth is not None or len(pair) < 2:
+            continue
+        errors = [{run.seed: run.error_pct for run in entry.judged(name)} for entry in pair]
+        seeds = sorted(errors[0].keys() & errors[1].keys())
+        if len(seeds) >= 2:
+            checked.append(Admission(name, np.array([[e[s] for s in seeds] for e in errors])))
+    return checked
 
 
-def rank(scores: Scores, draws: int = DRAWS) -> pd.DataFrame:
-    """Return a row per entry, in the order of places and of mean ranks.
-
-    place: one more than the number of entries whose probability of improvement over it has its
-    whole interval above one half; entries that nothing tells apart share a place. mean_rank: over
-    tasks, of the means over seeds. improvement: its probability of improvement over the others,
-    their mean.
-
-    All entries have the same tasks and the same number of seeds; a draw takes the same seeds of
-    every entry, which are paired. The same scores give the same intervals."""
-    if not scores:
-        return pd.DataFrame(columns=COLUMNS)
-    names = sorted(scores)
-    tasks = sorted(scores[names[0]])
-    values = np.array([[scores[name][task] for task in tasks] for name in names])
-    over = np.full((1 + draws, len(names), len(names)), EVEN)
-    # [1 + draws, entries, tasks, seeds]: the scores, and after them the draws
-    samples = _resampled(values, draws)
-    mean_ranks = stats.rankdata(samples.mean(-1), axis=1).mean(-1)
-    for i in range(len(names)):
-        for j in range(len(names)):
-            if i != j:
-                over[:, i, j] = probability_of_improvement(samples[:, i], samples[:, j])
-    low = np.quantile(over[1:], (1 - LEVEL) / 2, axis=0)
-    others = max(len(names) - 1, 1)
-    rows = []
-    for i, name in enumerate(names):
-        improvement = (over[:, i].sum(-1) - EVEN) / others if len(names) > 1 else over[:, i, i]
-        place = 1 + int((low[:, i] > EVEN).sum())
-        rows.append((place, name, _interval(mean_ranks[:, i]), _interval(improvement)))
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    return frame.sort_values(["place", "mean_rank", "entry"], ignore_index=True)
+def admission_table(checked: Sequence[Admission]) -> str:
+    """Return the admissions as Markdown."""
+    rule, rows = benchmark().admission, []
+    for task in checked:
+        mean, (worse, better) = task.difference, task.errors.mean(1)
+        difference = f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
+        cells = [f"{worse:.2f}", f"{better:.2f}", difference, str(mean.n)]
+        verdict = "admitted" if task.is_admitted else "refused"
+        rows.append([task.task, verdict, *cells, str(task.seeds_per_point)])
+    difference = f"{rule.worse} minus {rule.better} (95 %)"
+    head = ["task", "", f"{rule.worse}, %", f"{rule.better}, %", difference, "seeds"]
+    return markdown([*head, "seeds for one point"], rows)
 
 
-def _resampled(values: np.ndarray, draws: int) -> np.ndarray:
-    """Return `values`, and then draws with the seeds of every task resampled with replacement, the
-    same for all entries."""
-    _, tasks, seeds = values.shape
-    chosen = np.random.default_rng(0).integers(seeds, size=(draws, tasks, seeds))
-    drawn = [np.take_along_axis(values, seeds_of_draw[None], axis=2) for seeds_of_draw in chosen]
-    return np.stack([values, *drawn])
+def depth_reached(results: EntryResults, size: Size) -> int | None:
+    """Return the depth to which at least half of the seeds train, of the tasks that ask for it,
+    the shallowest first; 0 where the first does not; None where one is incomplete, or none asks."""
+    tasks = benchmark().of_size(size, is_error=False)
+    reached = 0 if tasks else None
+    for name, task in sorted(tasks.items(), key=lambda item: item[1].depth or 0):
+        if results.gap(name) is not None:
+            return None
+        if np.mean([run.trained for run in results.judged(name)]) < 0.5:
+            break
+        reached = task.depth or 0
+    return reached
 
 
-def _interval(samples: np.ndarray) -> Interval:
-    low, high = np.quantile(samples[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(samples[0]), float(low), float(high))
+def score_text(results: EntryResults, task: str) -> str:
+    """Return the mean error, or how many seeds train."""
+    judged = results.judged(task)
+    if benchmark().tasks[task].depth is None:
+        return f"{np.mean([run.error_pct for run in judged]):.2f}"
+    return f"{sum(run.trained for run in judged)} of {len(judged)} seeds"
 
 
-def scores_of(results: EntryResults, tasks: Mapping[str, Task]) -> dict[str, list[float]]:
-    """Return the scores of the tasks that an entry is complete on, by task, seed by seed."""
-    return {
-        name: [run.score(task) for run in results.judged(name)]
-        for name, task in tasks.items()
-        if results.gap(name) is None
+def difference(results: EntryResults, base: EntryResults, task: str) -> Mean:
+    """Return the mean difference to a baseline, paired by seed: of errors, or of seeds that train,
+    in percent."""
+    is_error = benchmark().tasks[task].depth is None
+    pairs = zip(results.judged(task), base.judged(task), strict=True)
+    if is_error:
+        return mean_of([one.error_pct - other.error_pct for one, other in pairs])
+    return mean_of([100.0 * (one.trained - other.trained) for one, other in pairs])
+
+
+def ranked_tasks(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
+    """Return the tasks of errors that count: ReLU is complete on them, and they are admitted as far
+    as the two entries of the rule are there."""
+    tasks = benchmark().of_size(size, is_error=True)
+    refused = {check.task for check in admissions(entries, tasks) if not check.is_admitted}
+    reference = entries.get(REFERENCE)
+    if reference is None:
+        return []
+    return [name for name in tasks if reference.gap(name) is None and name not in refused]
+
+
+def ranking(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> Ranking:
+    """Return the ranking of all entries that are complete on `tasks`, controls among them."""
+    complete = {
+        name: results
+        for name, results in entries.items()
+        if all(results.gap(task) is None for task in tasks)
     }
+    return Ranking.of(complete, tasks)
 
 
-def improvement(results: EntryResults, baseline: EntryResults) -> tuple[int, Interval] | None:
-    """Return the number of tasks that both are complete on, and the probability that a run of the
-    entry beats one of the baseline on them; None where there is no such task."""
-    pair = [scores_of(entry, benchmark().tasks) for entry in (results, baseline)]
-    common = sorted(pair[0].keys() & pair[1].keys())
-    if not common:
-        return None
-    names = ("entry", "baseline")
-    ranks = rank({n: {task: s[task] for task in common} for n, s in zip(names, pair, strict=True)})
-    return len(common), ranks.set_index("entry")["improvement"]["entry"]
+class Shortcut(NamedTuple):
+    """How often a shortcut names another winner than the whole protocol, of the pairs of entries
+    that differ on a task by their whole 95 % interval."""
+
+    name: str
+    pairs: int
+    wrong_pct: float
 
 
-def score_text(task: Task, scores: Sequence[float]) -> str:
-    """Return the mean error, or how many seeds trained."""
-    if task.reach is None:
-        return f"{np.mean(scores):.2f}"
-    return f"{sum(score == 0 for score in scores)} of {len(scores)} seeds"
+def shortcuts(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> list[Shortcut]:
+    """Judge shortcuts by the runs that are there: a single judged seed, a rate that one seed of the
+    search chose, and ReLU's rate for all. A pair with equal errors counts half."""
+    wrong: dict[str, list[float]] = {}
+    for task in tasks:
+        complete = [entry for entry in entries.values() if entry.gap(task) is None]
+        rate = entries[REFERENCE].rate(task)
+        errors = {entry.entry: _shortcut_errors(entry, task, rate) for entry in complete}
+        for one, other in combinations(complete, 2):
+            mean = difference(one, other, task)
+            if mean.low is None or mean.high is None or mean.low <= 0 <= mean.high:
+                continue
+            pair = errors[one.entry], errors[other.entry]
+            for name in pair[0].keys() & pair[1].keys():
+                gaps = np.sign(mean.mean) * (pair[0][name] - pair[1][name])
+                wrong.setdefault(name, []).append(100 * float(np.mean((1 - np.sign(gaps)) / 2)))
+    return [Shortcut(name, len(rows), float(np.mean(rows))) for name, rows in sorted(wrong.items())]
 
 
-def difference_text(task: Task, scores: Sequence[float], others: Sequence[float]) -> str:
-    """Return the mean difference, paired by seed, with Student's interval, or of a task that counts
-    seeds how many more train."""
-    difference = mean_of(np.subtract(scores, others).tolist())
-    if task.reach is not None:
-        return f"{-round(difference.mean * len(scores) / 100):+d} seeds"
-    return f"{difference.mean:+.2f} ({difference.low:+.2f} to {difference.high:+.2f})"
+def _shortcut_errors(results: EntryResults, task: str, rate: float | None) -> dict[str, np.ndarray]:
+    """Return by shortcut the errors on test of which it would compare one."""
+    rates, _ = search(task, results.runs)
+    val = val_errors(task, rates, results.runs)
+    assert val is not None
+    seeds = benchmark().search_seeds
+    by_run = {(run.rate, run.seed): run.error_pct for run in results.runs if run.task == task}
+    best = np.where(np.isnan(val), np.inf, val).argmin(0)
+    chosen = [by_run[rates[i], seed] for i, seed in zip(best, seeds, strict=True)]
+    errors = {
+        "one seed at its own rate": np.array([run.error_pct for run in results.judged(task)]),
+        "one seed that chooses the rate, too": np.array(chosen),
+    }
+    if rate in rates:
+        at_rate = np.mean([by_run[rate, seed] for seed in seeds])
+        errors["ReLU's rate for all, five seeds"] = np.array([at_rate])
+    return errors
 
 
 def leaderboard(entries: Mapping[str, EntryResults]) -> str:
-    """Return LEADERBOARD.md: over all tasks of a size, then by task, then what is not ranked."""
+    """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked."""
     spec = benchmark()
-    parts = [HEAD, f"Benchmark {spec.version} ({spec.hash}), {spec.seeds} seeds per task.\n"]
-    sizes: tuple[Size, ...] = ("quick", "full")
-    for size in sizes:
+    parts = [HEAD, f"Benchmark {spec.version} ({spec.hash}).\n"]
+    for size in SIZES:
         tasks = spec.of_size(size)
         present = {name: e for name, e in entries.items() if tasks.keys() & set(e.tasks())}
         if present:
             parts.append(f"## {size.capitalize()} tasks\n")
-            parts += _size_tables(tasks, present)
+            parts += _size_tables(present, size)
     return "\n".join(parts)
 
 
-def _size_tables(tasks: Mapping[str, Task], entries: Mapping[str, EntryResults]) -> list[str]:
-    scores = {name: scores_of(results, tasks) for name, results in entries.items()}
-    ranks = rank({name: rows for name, rows in scores.items() if len(rows) == len(tasks)})
-    ties = ranks["place"].duplicated(keep=False)
-    ranks["place"] = [f"{p}{' =' * tie}" for p, tie in zip(ranks["place"], ties, strict=True)]
-    head = ["place", "entry", "mean rank (95 %)"]
-    head.append("probability of improvement over the others (95 %)")
-    parts = [markdown(head, ranks.astype(str).to_numpy().tolist())]
-    for name, task in tasks.items():
-        complete = {entry: rows[name] for entry, rows in scores.items() if name in rows}
-        rows = []
-        for entry, values in sorted(complete.items(), key=lambda item: np.mean(item[1])):
-            row = [entry, score_text(task, values), f"{entries[entry].rate(name):g}"]
-            for base in BASELINES:
-                is_paired = base in complete and base != entry
-                row.append(difference_text(task, values, complete[base]) if is_paired else "-")
-            rows.append(row)
-        measure = "error on test, %" if task.reach is None else f"training loss < {task.reach:g}"
-        head = ["entry", measure, "rate", *(f"minus {base} (95 %)" for base in BASELINES)]
-        table = markdown(head, rows) if rows else "No entry is complete.\n"
-        parts += [f"### {name}: {task.title}\n", table]
-    incomplete = []
+def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
+    spec, tasks = benchmark(), ranked_tasks(entries, size)
+    if not tasks:
+        return [f"Nothing to compare with: `{REFERENCE}` is not complete on a task of errors.\n"]
+    ranks = ranking(entries, tasks)
+    placed = [name for name in ranks.names if name not in spec.controls]
+    tied = ranks.ties(placed[0])
+    head = ["place", "entry", "error, of ReLU's (95 %)", *(f"{task}, %" for task in tasks)]
+    head += ["trains to depth", "step, of ReLU's"]
+
+    def row(place: str, name: str) -> list[str]:
+        results = entries[name]
+        depth = depth_reached(results, size)
+        cells = [place, name, str(ranks.ratio(name))]
+        cells += [score_text(results, task) for task in tasks]
+        cells.append("-" if depth is None else str(depth))
+        return [*cells, "-" if results.cost is None else f"{results.cost:.2f}"]
+
+    rows = []
+    for place, name in enumerate(placed, start=1):
+        rows.append(row(f"{place}{' =' * (name in tied and len(tied) > 1)}", name))
+    parts = [markdown(head, rows)]
+    if controls := [name for name in ranks.names if name in spec.controls]:
+        parts += ["Controls, which have no place:\n"]
+        parts += [markdown(head, [row("-", name) for name in controls])]
+    if judged := shortcuts({name: entries[name] for name in placed}, tasks):
+        rows = [[name, str(pairs), f"{wrong:.0f}"] for name, pairs, wrong in judged]
+        head = ["a comparison with", "pairs that differ, by task", "names another winner, %"]
+        parts += ["### What shortcuts cost\n", markdown(head, rows)]
+    gaps = []
     for name, results in entries.items():
-        if gaps := [f"{task}: {gap}" for task in tasks if (gap := results.gap(task))]:
-            incomplete.append([name, "; ".join(gaps)])
-    if incomplete:
-        parts += ["### Not ranked\n", markdown(("entry", "incomplete, and not ranked"), incomplete)]
+        reasons = [f"{task}: {gap}" for task in spec.of_size(size) if (gap := results.gap(task))]
+        if reasons:
+            gaps.append([name, "; ".join(reasons)])
+    if gaps:
+        parts += ["### Incomplete\n", markdown(("entry", "missing"), gaps)]
     return parts

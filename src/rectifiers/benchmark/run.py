@@ -1,19 +1,20 @@
-"""The benchmark's runs: what is missing of an entry is run, the search of the learning rate first;
-and an entry's file, `results/benchmark/<entry>.json`, with a row per run.
+"""The benchmark's runs: what is missing of an entry is run, the search of the learning rate first,
+then the judged runs at the rate that `select` chooses; and an entry's file,
+`results/benchmark/<entry>.json`, with a row per run.
 
 A run's name is the hash of its configuration, so an interrupted entry goes on, and who composes
 task, entry, rate and seed of a row again must come to the same name."""
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from rectifiers.benchmark.definition import ENTRY_GROUPS, Entry, Size, Task, benchmark
+from rectifiers.benchmark.definition import ENTRY_GROUPS, Entry, Size, benchmark
 from rectifiers.claims.measures import has_diverged
-from rectifiers.runner import run_all
+from rectifiers.runner import Overrides, run_all
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find
 from rectifiers.runs.identity import run_id, science
@@ -23,6 +24,7 @@ from rectifiers.runs.trust import check_overrides
 from rectifiers.runtime.console import printable, stderr, without_progress
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, write_text
+from rectifiers.runtime.ranges import Positive
 from rectifiers.runtime.schema import Section
 
 MAX_BYTES = 2**24
@@ -52,22 +54,27 @@ class RunResult(Section):
         """Whether training ended in numbers that are not finite."""
         return self.test_error_pct is None
 
-    def score(self, task: Task) -> float:
-        """Return what the run is judged by, in percent, the lower the better: the error on test,
-        or of a task with `reach`, 0 where an epoch's mean training loss came below it, else 100."""
-        if task.reach is not None:
-            return 0.0 if self.least_loss is not None and self.least_loss < task.reach else 100.0
+    @property
+    def trained(self) -> bool:
+        """Whether an epoch's mean training loss came below that of the benchmark."""
+        low = self.least_loss is not None and self.least_loss < benchmark().reach
+        return low and not self.diverged
+
+    @property
+    def error_pct(self) -> float:
+        """The error on test; that of guessing where the run diverged."""
         return GUESSING_PCT if self.test_error_pct is None else self.test_error_pct
 
 
 class EntryResults(Section):
-    """An entry with its runs. refused: by task, why it cannot be run there."""
+    """An entry with its runs. refused: by task, why it is not run there."""
 
     benchmark: str  # hash of the benchmark's definition
     entry: str
     overrides: tuple[str, ...]
     refused: dict[str, str]
     runs: tuple[RunResult, ...]
+    cost: Positive | None = None  # CPU seconds of a training step over ReLU's
 
     @model_validator(mode="after")
     def _check_runs(self) -> "EntryResults":
@@ -76,12 +83,12 @@ class EntryResults(Section):
         return self
 
     def rate(self, task: str) -> float | None:
-        """Return the learning rate that the search found best; None while it is incomplete."""
-        return best_rate(task, self.runs)
+        """Return the learning rate that the search chose; None while it is incomplete."""
+        return search(task, self.runs)[1]
 
     def judged(self, task: str) -> list[RunResult]:
-        """Return the runs at the best rate, by seed."""
-        rate, seeds = self.rate(task), benchmark().seeds
+        """Return the judged runs, by seed."""
+        rate, seeds = self.rate(task), benchmark().tasks[task].seeds
         runs = (run for run in self.runs if run.task == task and run.rate == rate)
         return sorted((run for run in runs if run.seed < seeds), key=lambda run: run.seed)
 
@@ -89,7 +96,7 @@ class EntryResults(Section):
         """Return why the entry is not ranked on a task, or None: it is refused, or runs miss."""
         missing = len(missing_runs(task, self.runs))
         if self.rate(task) is None:
-            missing += benchmark().seeds
+            missing += benchmark().tasks[task].seeds
         incomplete = f"{missing} run{'s' * (missing != 1)} missing" if missing else None
         return printable(self.refused[task]) if task in self.refused else incomplete
 
@@ -100,39 +107,80 @@ class EntryResults(Section):
         return [task for task in benchmark().tasks if task in present]
 
 
-def best_rate(task: str, runs: Iterable[RunResult]) -> float | None:
-    """Return the rate with the lowest error on val, the lower one of equals; None while a run of
-    the search is missing. A run that diverged loses."""
-    rates, seed = benchmark().tasks[task].rates, benchmark().search_seed
-    errors = {
-        run.rate: math.inf if run.val_error_pct is None else run.val_error_pct
+def select(errors: np.ndarray) -> np.ndarray:
+    """Return the index of the rate that a search chooses, [...].
+
+    errors: on val, in percent, [..., rates, seeds], rates ascending, NaN where a run failed. A rate
+    at which any seed failed is out (where all are, those with more failures than others). Of the
+    rest, the lowest rate whose mean lies within one standard error of the best."""
+    failures = np.isnan(errors).sum(-1)
+    filled = np.where(np.isnan(errors), GUESSING_PCT, errors)
+    means = np.where(failures == failures.min(-1, keepdims=True), filled.mean(-1), np.inf)
+    best = means.argmin(-1)[..., None]
+    spread = np.take_along_axis(filled.std(-1, ddof=1), best, -1) / np.sqrt(errors.shape[-1])
+    return (means <= np.take_along_axis(means, best, -1) + spread).argmax(-1)
+
+
+def val_errors(task: str, rates: Iterable[float], runs: Iterable[RunResult]) -> np.ndarray | None:
+    """Return what `select` takes, [rates, search seeds]; None where a run of them is missing."""
+    by_run = {
+        (run.rate, run.seed): run.val_error_pct if run.trained else np.nan
         for run in runs
-        if run.task == task and run.seed == seed
+        if run.task == task
     }
-    if not set(rates) <= errors.keys():
+    places = [[(rate, seed) for seed in benchmark().search_seeds] for rate in rates]
+    if any(place not in by_run for row in places for place in row):
         return None
-    return min(sorted(rates), key=lambda rate: errors[rate])
+    return np.array([[by_run[place] for place in row] for row in places], dtype=float)
 
 
-def planned_runs(task: str, runs: Iterable[RunResult]) -> list[tuple[float, int]]:
-    """Return (rate, seed) of a task's runs: the search, and once it is there, the judged runs."""
-    spec = benchmark()
-    search = [(rate, spec.search_seed) for rate in spec.tasks[task].rates]
-    rate = best_rate(task, runs)
-    return search if rate is None else [*search, *((rate, seed) for seed in range(spec.seeds))]
+def search(task: str, runs: Iterable[RunResult]) -> tuple[list[float], float | None]:
+    """Return the rates of a task's search, ascending, and the chosen one; None while runs of it are
+    missing. Where the choice is an end of the rates, the next one on the ladder joins them."""
+    spec, runs = benchmark(), list(runs)
+    rates = list(spec.tasks[task].rates)
+    while (errors := val_errors(task, rates, runs)) is not None:
+        index = int(select(errors))
+        place = spec.ladder.index(rates[index])
+        is_hopeless = np.isnan(errors[index]).all()
+        if index == 0 and place > 0 and not is_hopeless:
+            rates.insert(0, spec.ladder[place - 1])
+        elif index == len(rates) - 1 and place < len(spec.ladder) - 1 and not is_hopeless:
+            rates.append(spec.ladder[place + 1])
+        else:
+            return rates, rates[index]
+    return rates, None
 
 
-def missing_runs(task: str, runs: Iterable[RunResult]) -> list[tuple[float, int]]:
+def planned_runs(
+    task: str, runs: Iterable[RunResult], seeds: int | None = None
+) -> list[tuple[float, int]]:
+    """Return (rate, seed) of a task's runs: the search, and once it is there, the judged runs, of
+    the first `seeds`."""
+    rates, chosen = search(task, runs)
+    planned = [(rate, seed) for rate in rates for seed in benchmark().search_seeds]
+    if chosen is not None:
+        most = benchmark().tasks[task].seeds
+        planned += [(chosen, seed) for seed in range(min(seeds or most, most))]
+    return planned
+
+
+def missing_runs(
+    task: str, runs: Iterable[RunResult], seeds: int | None = None
+) -> list[tuple[float, int]]:
     """Return (rate, seed) of the planned runs that are not among `runs`."""
     runs = list(runs)
     present = {(run.rate, run.seed) for run in runs if run.task == task}
-    return [place for place in planned_runs(task, runs) if place not in present]
+    return [place for place in planned_runs(task, runs, seeds) if place not in present]
 
 
-def run_entry(entry: Entry, size: Size, processes: int | None = None) -> EntryResults:
+def run_entry(
+    entry: Entry, size: Size, processes: int | None = None, seeds: int | None = None
+) -> EntryResults:
     """Run what is missing of an entry on the tasks of a size; return all results that it has.
 
-    processes: how many at a time; None: one per free core.
+    processes: how many at a time; None: one per free core. Each makes many runs. seeds: of the
+    judged runs, for a pilot; None: the benchmark's.
 
     Raises:
         InputError: where the data of a task are not there, or runs failed.
@@ -140,35 +188,60 @@ def run_entry(entry: Entry, size: Size, processes: int | None = None) -> EntryRe
     """
     spec = benchmark()
     configs = {name: entry.config(task) for name, task in spec.tasks.items()}
-    refused = {}
+    refused, missing_data = {}, []
     with without_progress():
-        for name in spec.of_size(size):
-            if reason := refusal(configs[name]):
-                refused[name] = reason
+        for name, task in spec.of_size(size).items():
+            try:
+                if reason := refusal(configs[name]):
+                    refused[name] = reason
+            except InputError as error:
+                if size != "quick" or not task.outside:
+                    raise
+                refused[name] = "its data are not there"
+                missing_data.append(f"{name} is left out: {error}")
     tasks = {name: task for name, task in spec.of_size(size).items() if name not in refused}
+    results = {name: stored_results(name, config) for name, config in configs.items()}
+    places: dict[Overrides, tuple[str, float, int]] = {}
 
-    def stored() -> list[RunResult]:
-        return [run for name in configs for run in stored_results(name, configs[name])]
+    def next_runs(name: str) -> list[Overrides]:
+        """Return the runs of a task that its results ask for and that nobody was asked for."""
+        jobs = []
+        for rate, seed in missing_runs(name, results[name], seeds):
+            overrides = entry.run_overrides(tasks[name], rate, seed)
+            if overrides not in places:
+                places[overrides] = (name, rate, seed)
+                jobs.append(overrides)
+        return jobs
 
-    results = stored()
-    total = sum(len(task.rates) + spec.seeds for task in tasks.values())
-    complete = sum(run.task in tasks for run in results)
-    text = f"{entry.name}: {total - complete} runs to do, {complete} of {total} are complete"
-    stderr.print(text, highlight=False, soft_wrap=True, markup=False)
-    while missing := [(name, run) for name in tasks for run in missing_runs(name, results)]:
-        jobs = [entry.run_overrides(tasks[name], *run) for name, run in missing]
-        if failures := run_all(jobs, processes):
-            raise InputError(
-                f"runs of {entry.name} that failed: {len(failures)}, named above; the same "
-                "command makes them again"
-            )
-        results = stored()
+    def follow_up(overrides: Overrides) -> list[Overrides]:
+        name, rate, seed = places[overrides]
+        if run := stored_result(name, configs[name], rate, seed):
+            results[name].append(run)
+        return next_runs(name)
+
+    jobs = [overrides for name in tasks for overrides in next_runs(name)]
+    complete = sum(len(runs) for name, runs in results.items() if name in tasks)
+    text = f"{entry.name}: {complete} runs are complete, {len(jobs)} to do, and what they ask for"
+    for line in [*missing_data, text]:
+        stderr.print(line, highlight=False, soft_wrap=True, markup=False)
+    if failures := run_all(jobs, processes, follow_up):
+        raise InputError(
+            f"runs of {entry.name} that failed: {len(failures)}, named above; the same command "
+            "makes them again"
+        )
+    runs = [
+        run
+        for name in configs
+        for run in sorted(
+            results[name], key=lambda run: (run.seed not in spec.search_seeds, run.rate, run.seed)
+        )
+    ]
     return EntryResults(
         benchmark=spec.hash,
         entry=entry.name,
         overrides=entry.overrides,
         refused=refused,
-        runs=tuple(results),
+        runs=tuple(runs),
     )
 
 
@@ -177,7 +250,7 @@ def refusal(config: RunConfig) -> str | None:
 
     Raises:
         InputError: where the data are not there, or a function of the entry cannot be imported or
-        called.
+            called.
     """
     from rectifiers.analysis.setup import AnalysisSetup
     from rectifiers.training.build import initial_network
@@ -197,12 +270,17 @@ def refusal(config: RunConfig) -> str | None:
 def stored_results(task: str, config: RunConfig) -> list[RunResult]:
     """Return the results of a task's runs that are complete in the folder of runs."""
     results: list[RunResult] = []
-    for _ in range(2):  # the search says which runs are judged
-        for rate, seed in missing_runs(task, results):
-            run = find(config.replaced({"optim.lr": rate, "seed": seed}))
-            if run is not None and run.is_complete:
-                results.append(result_of(run.record, task))
+    tried: set[tuple[float, int]] = set()
+    while new := [place for place in missing_runs(task, results) if place not in tried]:
+        tried.update(new)  # what is there may ask for more
+        results += filter(None, (stored_result(task, config, *place) for place in new))
     return results
+
+
+def stored_result(task: str, config: RunConfig, rate: float, seed: int) -> RunResult | None:
+    """Return the result of a run; None where it is not complete in the folder of runs."""
+    run = find(config.replaced({"optim.lr": rate, "seed": seed}))
+    return result_of(run.record, task) if run is not None and run.is_complete else None
 
 
 def result_of(record: TrainingRecord, task: str) -> RunResult:

@@ -20,10 +20,11 @@ from torchvision.datasets.utils import check_integrity, download_url
 
 from rectifiers.data.images import list_classes, read_rgb, write_cache
 from rectifiers.data.sources import Source, failed_download, not_official, root_folder
-from rectifiers.data.splits import ArraySplit
+from rectifiers.data.splits import ArraySplit, take
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import read_bytes
+from rectifiers.runtime.ranges import Count
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PACKED, UNPACKED = datasets.CIFAR10.filename, datasets.CIFAR10.base_folder
@@ -37,9 +38,18 @@ DIGESTS = (  # blake2b-128 of both splits' rows
 )
 
 
-def cifar10(root: str | None = None, download: bool = False, cache_dir: str = ".cache") -> Source:
+def cifar10(
+    root: str | None = None,
+    download: bool = False,
+    cache_dir: str = ".cache",
+    train_per_class: Count | None = None,
+    halved: bool = False,
+) -> Source:
     """CIFAR-10: 50,000 + 10,000 colour images, 32 x 32, ten classes, with the same hash in any of
     its forms.
+
+    train_per_class: so many training images of each class, evenly spaced by file name; None for
+    all. halved: whether a pixel is the mean of 2 x 2, rounded half up, so that images are 16 x 16.
 
     root: a folder with the official python archive, packed or unpacked, or with
     `train/<class>/<official name>.png` and `test/...`; `data/` by default. Where `download` allows
@@ -54,7 +64,22 @@ def cifar10(root: str | None = None, download: bool = False, cache_dir: str = ".
         )
         for part in _parts(rows)
     )
-    return Source("cifar10", CLASSES, 3, train, val, digests=DIGESTS)
+    if train_per_class is None and not halved:
+        return Source("cifar10", CLASSES, 3, train, val, digests=DIGESTS)
+    most = PER_CLASS["train"]
+    number = min(train_per_class or most, most)
+    spaced = np.arange(number) * most // number  # images are sorted by class and file name
+    part = take(train, np.add.outer(np.arange(len(CLASSES)) * most, spaced).ravel())
+    if halved:
+        assert isinstance(part, ArraySplit)
+        part, val = _halved(part), _halved(val)
+    return Source("cifar10", CLASSES, 3, part, val)
+
+
+def _halved(split: ArraySplit) -> ArraySplit:
+    blocks = split.images.unflatten(-1, (16, 2)).unflatten(-3, (16, 2))
+    sums = blocks.sum((-1, -3), dtype=torch.int16)
+    return ArraySplit(((sums + 2) // 4).to(torch.uint8), split.labels)
 
 
 def _parts(rows: np.ndarray) -> list[np.ndarray]:

@@ -189,7 +189,7 @@ def _labels(labels: Sequence[int], indices: Sequence[int]) -> Tensor:
 def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
     """Return room for views, in a worker in shared memory, from which the training process reads
     without a copy."""
-    shape = (images, channels, geometry.crop_px, geometry.crop_px)
+    shape = (images, channels, *geometry.crop)
     if get_worker_info() is None:
         return torch.empty(shape, dtype=torch.uint8)
     return shared_bytes(math.prod(shape)).view(shape)
@@ -331,5 +331,5 @@ class ImageData(pl.LightningDataModule):
 
     @property
     def _centre_batch(self) -> int:
-        image_bytes = self.source.channels * self.geometry.crop_px**2
+        image_bytes = self.source.channels * math.prod(self.geometry.crop)
         return max(1, min(MAX_IMAGES, MAX_BYTES // image_bytes))

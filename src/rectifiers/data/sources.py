@@ -3,7 +3,9 @@
 A new source is a function here (or in any importable module) that returns a `Source`, and a file in
 `conf/data/` that names it. It writes to its `root` only where its parameter `download` is true."""
 
+import functools
 import hashlib
+import random
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +25,12 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
 
 UNPINNED = "unpinned-"
+MNIST1D = {"num_samples": 8000, "train_split": 0.5}  # beside its authors' settings
+MNIST1D_LEVELS = 24  # grey levels of a standard deviation; 128 is the mean
+MNIST1D_DIGESTS = (  # of both splits, signals and labels
+    "8c93323500ed0283f7ed963208a81eb7",
+    "58ac3bc6dd6087699b6bc55ee62dabe2",
+)
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,47 @@ def digits(
         for part in split_balanced(labels, val_fraction, split_seed)
     )
     return Source("digits", tuple(str(digit) for digit in range(10)), 1, train, val)
+
+
+@functools.cache
+def mnist1d() -> Source:
+    """MNIST-1D (Greydanus and Kobak 2024): 4,000 + 4,000 signals of 40 numbers in ten classes, made
+    by the generator of the package `mnist1d` as maps of 1 x 40.
+
+    DEVIATION: the numbers are rounded to 256 levels, 24 to a standard deviation, a fifth of the
+    generator's white noise, so that all machines have the same bytes.
+
+    Raises:
+        InputError: where the package is missing, or makes other signals than the pinned ones.
+    """
+    try:
+        from mnist1d.data import get_dataset_args, make_dataset
+    except ImportError as error:
+        raise InputError(
+            f"data=mnist1d needs the package mnist1d ({error}); call make setup EXTRAS=benchmark"
+        ) from error
+    settings = get_dataset_args()
+    vars(settings).update(MNIST1D)
+    states = random.getstate(), np.random.get_state()
+    try:
+        made = make_dataset(settings)  # it seeds both generators
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+
+    def split(part: str) -> ArraySplit:
+        levels = np.rint(128 + MNIST1D_LEVELS * made[f"x{part}"]).clip(0, 255).astype(np.uint8)
+        return ArraySplit(torch.from_numpy(levels)[:, None, None], made[f"y{part}"].tolist())
+
+    train, val = split(""), split("_test")
+    digests = train.digest(), val.digest()
+    if digests != MNIST1D_DIGESTS:
+        raise InputError(
+            f"data=mnist1d made other signals ({digests[0]}) than those of the benchmark "
+            f"({MNIST1D_DIGESTS[0]}); install mnist1d and numpy as requirements.lock has them"
+        )
+    names = tuple(str(digit) for digit in range(10))
+    return Source("mnist1d", names, 1, train, val, digests=digests)
 
 
 def noise(classes: int = 6, train: int = 72, val: int = 24, px: int = 96) -> Source:

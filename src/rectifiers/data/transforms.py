@@ -30,6 +30,7 @@ class Geometry:
     Krizhevsky et al. (2012), 0.1 there; 0 for none.
     color_scale: the factors of the drawn numbers, a key of `COLOR_SCALES`. pad_px: black pixels
     added to each side of a resized training image; the centre view is of the image without them.
+    signal: whether an image is a row of `crop_px` numbers, and so is the crop.
     """
 
     resize_px: int
@@ -39,11 +40,17 @@ class Geometry:
     color_sigma: float = 0.0
     color_scale: str = "eigenvalues"
     pad_px: int = 0
+    signal: bool = False
+
+    @property
+    def crop(self) -> tuple[int, int]:
+        """Height and width of the crop."""
+        return 1 if self.signal else self.crop_px, self.crop_px
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The transform of one image: resize to `size` (height, width), pad, crop `side` px, mirror.
+    """The transform of one image: resize to `size` (height, width), pad, crop to `crop`, mirror.
 
     corner: row and column of the crop's first pixel in the padded image. pad_px: black pixels on
     each side.
@@ -53,7 +60,7 @@ class Plan:
 
     size: tuple[int, int]
     corner: tuple[int, int]
-    side: int
+    crop: tuple[int, int]
     mirrored: bool
     shift: np.ndarray | None
     pad_px: int = 0
@@ -124,11 +131,11 @@ def draw_plan(
     (numbers,) = draw_numbers(seed, epoch, [index])
     low, high = geometry.scale_jitter_px or (geometry.resize_px, geometry.resize_px)
     size = resized(*shape, low + int(numbers[0] * (high - low + 1)))
-    room = 2 * geometry.pad_px - geometry.crop_px + 1
-    corner = int(numbers[1] * (size[0] + room)), int(numbers[2] * (size[1] + room))
+    rows, columns = (size[i] + 2 * geometry.pad_px - geometry.crop[i] + 1 for i in (0, 1))
+    corner = int(numbers[1] * rows), int(numbers[2] * columns)
     mirrored = bool(numbers[3] < 0.5) and geometry.flip
     shift = color_shift(geometry, numbers)
-    return Plan(size, corner, geometry.crop_px, mirrored, shift, geometry.pad_px)
+    return Plan(size, corner, geometry.crop, mirrored, shift, geometry.pad_px)
 
 
 def color_shift(geometry: Geometry, numbers: np.ndarray) -> np.ndarray | None:
@@ -143,19 +150,19 @@ def color_shift(geometry: Geometry, numbers: np.ndarray) -> np.ndarray | None:
 
 
 def apply_plan(plan: Plan, image: Tensor) -> Tensor:
-    """Return the view that `plan` describes, uint8 [C, side, side]; the device adds the colour
-    shift."""
-    (top, left), side = plan.corner, plan.side
+    """Return the view that `plan` describes, uint8 [C, height, width]; the device adds the
+    colour shift."""
+    (top, left), (height, width) = plan.corner, plan.crop
     padded = pad(_resize(image, plan.size), plan.pad_px)
-    crop = padded[:, top : top + side, left : left + side]
+    crop = padded[:, top : top + height, left : left + width]
     return crop.flip(-1) if plan.mirrored else crop
 
 
 def center_plan(geometry: Geometry, shape: tuple[int, int]) -> Plan:
     """Return the plan of the central crop, the view that validation and preprocessing use."""
-    height, width = resized(*shape, geometry.resize_px)
-    top, left = (round((length - geometry.crop_px) / 2) for length in (height, width))
-    return Plan((height, width), (top, left), geometry.crop_px, False, None)
+    size = resized(*shape, geometry.resize_px)
+    top, left = (round((size[i] - geometry.crop[i]) / 2) for i in (0, 1))
+    return Plan(size, (top, left), geometry.crop, False, None)
 
 
 PlanFor = Callable[[tuple[int, int]], Plan]  # from an image's height and width
@@ -171,8 +178,8 @@ class Reader:
     def read(
         self, indices: Sequence[int], plans_for: Sequence[PlanFor], out: Tensor
     ) -> list[Plan | InputError]:
-        """Write a view of each image into `out`, uint8 [N, C, side, side]; return the plans of the
-        views.
+        """Write a view of each image into `out`, uint8 [N, C, height, width]; return the
+        plans of the views.
 
         For an image that cannot be read, its error takes the plan's place, and its view is
         undefined."""
@@ -241,16 +248,16 @@ class ArrayViews:
     def augmented(
         self, seed: int, epoch: int, indices: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
-        """Return training views, uint8 [n, C, side, side], and the colour shifts, float32 [n, 3],
-        of n `indices`."""
-        geometry, side = self.geometry, self.geometry.crop_px
+        """Return training views, uint8 [n, C, height, width], and the colour shifts, float32
+        [n, 3], of n `indices`."""
+        geometry, (height, width) = self.geometry, self.geometry.crop
         numbers = draw_numbers(seed, epoch, indices)
         images, rows = self.images, torch.tensor(indices)
         if geometry.pad_px:
             images, rows = pad(images[rows], geometry.pad_px), torch.arange(len(rows))
-        corners = numbers[:, 1:3] * (np.array(images.shape[-2:]) - side + 1)
+        corners = numbers[:, 1:3] * (np.array(images.shape[-2:]) - geometry.crop + 1)
         tops, lefts = torch.from_numpy(corners.astype(np.int64)).T
-        views = images.unfold(2, side, 1).unfold(3, side, 1)[rows, :, tops, lefts]
+        views = images.unfold(2, height, 1).unfold(3, width, 1)[rows, :, tops, lefts]
         if geometry.flip:
             mirrored = torch.from_numpy(numbers[:, 3] < 0.5)
             views[mirrored] = views[mirrored].flip(-1)
@@ -260,7 +267,7 @@ class ArrayViews:
         return views, torch.from_numpy(shifts)
 
     def centered(self, indices: Sequence[int]) -> Tensor:
-        """Return the central views, uint8 [n, C, side, side], of n `indices`."""
-        shape, side = (self.images.shape[-2], self.images.shape[-1]), self.geometry.crop_px
-        top, left = center_plan(self.geometry, shape).corner
-        return self.images[torch.tensor(indices), :, top : top + side, left : left + side]
+        """Return the central views, uint8 [n, C, height, width], of n `indices`."""
+        shape, (height, width) = self.images.shape[-2:], self.geometry.crop
+        top, left = center_plan(self.geometry, (shape[0], shape[1])).corner
+        return self.images[torch.tensor(indices), :, top : top + height, left : left + width]

@@ -77,6 +77,11 @@ def center(crop_px: int, *, scale_px: int) -> Crops:
     return Crops(lambda image: center_crop(image, [crop_px])[None], 1, scale_px)
 
 
+def whole(crop_px: int) -> Crops:
+    """Each signal of 1 x n as it is."""
+    return Crops(lambda image: image[None], 1, 1)
+
+
 def ten_view(
     crop_px: int, *, scale_px: int, pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = 0
 ) -> Crops:

@@ -56,9 +56,9 @@ class Network(ImageNetwork):
     """A plain chain of rows: `trunk` works on maps, `head` on vectors.
 
     Module names are the rows' own: trunk.conv1, trunk.conv1_norm, trunk.conv1_act, ..., head.fc3.
-    Input [N, channels, input_px, input_px] (any larger side too where a pyramid ends the trunk), or
-    [N, flat_input]; output [N, classes], scores before the softmax. Weights are torch's defaults
-    until `initialize_chain` fills them."""
+    Input [N, channels, input_px, input_px] (any larger side too where a pyramid ends the trunk),
+    with `signal` [N, channels, 1, input_px], or [N, flat_input]; output [N, classes], scores before
+    the softmax. Weights are torch's defaults until `initialize_chain` fills them."""
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class Network(ImageNetwork):
         *,
         channels: int,
         input_px: int,
+        signal: bool = False,
         norm: str = "none",
         flat_input: int | None = None,
     ) -> None:
@@ -75,7 +76,12 @@ class Network(ImageNetwork):
         self.pieces, self.outputs = pieces(example), outputs(example)
         per_unit = {"pieces": self.pieces, "outputs": self.outputs}
         self.shapes = trace(
-            layers, channels=channels, input_px=input_px, **per_unit, flat_input=flat_input
+            layers,
+            channels=channels,
+            input_px=input_px,
+            signal=signal,
+            flat_input=flat_input,
+            **per_unit,
         )
         self.depth = depth(layers)
         self.multiply_adds = sum(shape.multiply_adds for shape in self.shapes)
@@ -90,7 +96,7 @@ class Network(ImageNetwork):
             part = self.trunk if row.kind in ("conv", "max_pool") else self.head
             if row.kind == "linear" and len(self.head) == 0:
                 self.head.add_module("flatten", nn.Flatten())
-            part.add_module(row.name, _layer(row, inputs, side, 1 if last else self.pieces))
+            part.add_module(row.name, _layer(row, inputs, side, signal, 1 if last else self.pieces))
             if row.weighted and not last:
                 emitted = row.size * self.pieces
                 if norm == "batch":
@@ -156,14 +162,17 @@ def of_rows(network: ImageNetwork) -> Network:
     return network
 
 
-def _layer(row: Row, inputs: int, side: int, pieces: int) -> nn.Module:
+def _layer(row: Row, inputs: int, side: int, signal: bool, pieces: int) -> nn.Module:
+    kernel, stride, padding = ((size, size) for size in (row.kernel, row.stride, row.padding))
+    if signal:
+        kernel, stride, padding = (1, row.kernel), (1, row.stride), (0, row.padding)
     if row.kind == "conv":
-        return nn.Conv2d(inputs, row.size * pieces, row.kernel, row.stride, row.padding)
+        return nn.Conv2d(inputs, row.size * pieces, kernel, stride, padding)
     if row.kind == "max_pool":
-        return nn.MaxPool2d(row.kernel, row.stride, row.padding)
+        return nn.MaxPool2d(kernel, stride, padding)
     if row.kind == "pyramid":
         return SpatialPyramid(row.levels)
-    return Linear(inputs * max(side, 1) ** 2, row.size * pieces)
+    return Linear(inputs * max(side, 1) ** (1 if signal else 2), row.size * pieces)
 
 
 def bin_edges(side: int, n: int) -> list[tuple[int, int]]:

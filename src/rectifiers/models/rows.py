@@ -8,6 +8,8 @@ A row of `conf/model/*.yaml` has a `name` and one of these keys:
     pyramid: levels     spatial pyramid pooling, e.g. [6, 3, 2, 1] -> 50 bins per channel
     linear: units       or `classes`, as many as the data have; dropout (0) after its activation
 
+On a signal, a map of 1 x n, kernels, strides and paddings work along it alone.
+
 `repeat: r` means r such rows, named name_1 ... name_r. An activation follows every conv and linear
 row but the last. A width factor multiplies filters and units.
 """
@@ -84,8 +86,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Shape:
-    """A row's output and cost: channels, map side (0 once flat), parameters, multiply-adds for one
-    image."""
+    """A row's output and cost: channels, map side (0 once flat; a signal's length), parameters,
+    multiply-adds for one image."""
 
     row: Row
     channels: int
@@ -147,20 +149,22 @@ def trace(
     *,
     channels: int,
     input_px: int,
+    signal: bool = False,
     pieces: int = 1,
     outputs: int = 1,
     flat_input: int | None = None,
 ) -> tuple[Shape, ...]:
     """Follow one image through `layers` and return a Shape for each.
 
-    channels, input_px: the image. flat_input: the length of the input where it is a vector and not
-    an image.
+    channels, input_px: the image, or with `signal` a signal and its length. flat_input: the length
+    of the input where it is a vector.
     pieces, outputs: channels that the activation reads and gives per unit; a layer before one emits
     `pieces` per unit. Multiply-adds count padded positions and leave out biases and pooling, the
     convention that reproduces the paper's Table 3. A map without a position left is refused, with
     the smallest input that works.
     """
-    shapes = _try_trace(layers, channels, input_px, pieces, outputs, flat_input)
+    dims = 1 if signal else 2
+    shapes = _try_trace(layers, channels, input_px, dims, pieces, outputs, flat_input)
     if isinstance(shapes, str):
         if flat_input is not None:
             raise InputError(
@@ -178,9 +182,9 @@ def trace(
 def smallest_input_px(layers: Sequence[Row]) -> int:
     """Return the smallest square input that leaves at least one position in every map."""
     for side in range(1, LARGEST_SIDE):
-        if not isinstance(_try_trace(layers, 1, side, 1, 1, None), str):
+        if not isinstance(_try_trace(layers, 1, side, 2, 1, 1, None), str):
             return side
-    stuck = _try_trace(layers, 1, LARGEST_SIDE, 1, 1, None)
+    stuck = _try_trace(layers, 1, LARGEST_SIDE, 2, 1, 1, None)
     raise InputError(
         f"model.rows: {stuck} gets no map whatever the input; conv, max_pool and pyramid rows "
         "stand before the first linear or pyramid row, and leave at least one position"
@@ -191,6 +195,7 @@ def _try_trace(
     layers: Sequence[Row],
     channels: int,
     side: int,
+    dims: int,
     pieces: int,
     outputs: int,
     flat_input: int | None,
@@ -209,14 +214,14 @@ def _try_trace(
                 return row.name
             side = (side + 2 * row.padding - row.kernel) // row.stride + 1
             if row.kind == "conv":
-                weights = row.kernel**2 * channels * emitted
-                parameters, multiply_adds, channels = weights + emitted, weights * side**2, after
+                weights = row.kernel**dims * channels * emitted
+                parameters, multiply_adds, channels = weights + emitted, weights * side**dims, after
         elif row.kind == "pyramid":
             if side == 0:
                 return row.name
             channels, side = channels * sum(level**2 for level in row.levels), 0
         else:
-            weights = channels * max(side, 1) ** 2 * emitted
+            weights = channels * max(side, 1) ** dims * emitted
             parameters, multiply_adds, channels, side = weights + emitted, weights, after, 0
         shapes.append(Shape(row, channels, side, parameters, multiply_adds))
     return tuple(shapes)

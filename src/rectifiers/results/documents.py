@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 END = "<!-- end -->"
-NUMBER = re.compile(r"[-+]?\d[\d,.]*( .*)?|-?")  # a cell that begins with one, or has none
+BARE = re.compile(r"[-+]?\d[\d,.]*|-?")  # a cell that is a number, or has none
+NUMBER = re.compile(r"[-+]?\d[\d,.]*([ <].*)?|-?")  # a cell that begins with one
 BORDERING = re.compile(r"(?<!\w)_|_(?!\w)")  # an underscore that begins or ends an emphasis
 
 
@@ -52,10 +53,13 @@ class Table:
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table. Columns of numbers are aligned to the right."""
+    """Return a table. Columns of numbers are aligned to the right, those of words to the left."""
     rows = [list(map(_plain, row)) for row in rows]
     columns = list(zip(*rows, strict=True)) or [()] * len(head)
-    rule = "".join("---:|" if all(map(NUMBER.fullmatch, cells)) else "---|" for cells in columns)
+    rule = ""
+    for cells in columns:
+        pattern = NUMBER if rule else BARE  # the first column names the rows
+        rule += "---:|" if all(map(pattern.fullmatch, cells)) else "---|"
     lines = [f"| {' | '.join(head)} |", f"|{rule}", *(f"| {' | '.join(row)} |" for row in rows)]
     return "\n".join(lines) + "\n"
 

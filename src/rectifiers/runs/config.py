@@ -38,13 +38,13 @@ class RunConfig(Section):
     """All that makes a run: resolved and checked once, never changed. `replaced` and its like
     return another one."""
 
-    # weights, data order, augmentation and dropout each get their own stream of it
+    #: weights, data order, augmentation and dropout each get their own stream of it
     seed: Annotated[int, Range(ge=0, le=2**32 - 1)]
-    rerun: bool  # whether to run again although the run exists; the old one goes to runs/replaced
-    runs_dir: Path  # a run's folder is <runs_dir>/<hash of what it is>
-    # fitted preprocessing, by a hash of its inputs, and the hashes of image files
+    rerun: bool  #: whether to run again although the run exists; the old one goes to runs/replaced
+    runs_dir: Path  #: a run's folder is <runs_dir>/<hash of what it is>
+    #: fitted preprocessing, by a hash of its inputs, and the hashes of image files
     cache_dir: Path
-    activation: Target  # what stands after each layer with weights but the last
+    activation: Target  #: what stands after each layer with weights but the last
     init: Init
     model: Model
     preprocess: Preprocess
@@ -55,23 +55,23 @@ class RunConfig(Section):
     evaluation: Evaluation
     logger: Loggers = Field(default_factory=lambda: Loggers.model_validate({}))
     checkpoint: Checkpoint
-    # what is done to the network while it trains, or measured: callbacks of ours and Lightning's
+    #: what is done to the network while it trains, or measured: callbacks of ours and Lightning's
     callbacks: dict[str, Target] | None = None
-    # words that loggers keep beside the run
+    #: words that loggers keep beside the run
     tags: tuple[str, ...] = ()
-    ckpt_path: Path | None = None  # a checkpoint of this very run to go on from; null: its newest
-    # threads of torch; null: its own choice
+    ckpt_path: Path | None = None  #: a checkpoint of this very run to go on from; null: its newest
+    #: threads of torch; null: its own choice
     threads: Annotated[int, Range(ge=1, le=4096)] | None = None
-    compile: bool = False  # whether torch.compile compiles the network
-    channels_last: bool = True  # order of maps in memory; the same numbers but for rounding
-    # whether maps are computed again in the backward pass instead of kept; the same bits
+    compile: bool = False  #: whether torch.compile compiles the network
+    channels_last: bool = True  #: order of maps in memory; the same numbers but for rounding
+    #: whether maps are computed again in the backward pass instead of kept; the same bits
     activation_checkpointing: bool = False
-    # bfloat16, TF32, channels last, fused optimiser, trainer.benchmark, and a compiled network in
-    # CUDA graphs, whatever the other keys say; part of what a run is. GPUs with bfloat16 only
+    #: bfloat16, TF32, channels last, fused optimiser, trainer.benchmark, and a compiled network in
+    #: CUDA graphs, whatever the other keys say; part of what a run is. GPUs with bfloat16 only
     fast: bool = False
-    # seconds that a process waits for another one, or for images, before the run ends
+    #: seconds that a process waits for another one, or for images, before the run ends
     timeout_s: Annotated[float, Range(gt=0, le=86400)] = 600
-    # experiments whose runs are averaged, instead of a run of its own
+    #: experiments whose runs are averaged, instead of a run of its own
     members: tuple[str, ...] | None = None
 
     @classmethod
@@ -162,6 +162,8 @@ class RunConfig(Section):
             for name, callback in (self.callbacks or {}).items()
             if callback.target.startswith("rectifiers.") and callback.target not in NEED_NO_ROWS
         }
+        if self.data.signal:
+            wrong["data.signal"] = "false"
         if self.init.fc_std is not None:
             wrong["init.fc_std"] = "null"
         if self.init.first_layer_linear:

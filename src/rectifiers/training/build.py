@@ -265,18 +265,19 @@ def _module_network(config: RunConfig, source: Source, flat_input: int | None) -
 
 
 def _row_network(config: RunConfig, source: Source, flat_input: int | None) -> Network:
-    px = config.data.crop_px
+    px, signal = config.data.crop_px, config.data.signal
     network = Network(
         config.model.layers(len(source.classes)),
         import_function("activation", config.activation_at_depth()),
         channels=source.channels,
         input_px=px,
+        signal=signal,
         norm=config.model.norm,
         flat_input=flat_input,
     )
     if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
         # activations with a state per element find its size in a forward pass
-        shape = (source.channels, px, px) if flat_input is None else (flat_input,)
+        shape = (source.channels, 1 if signal else px, px) if flat_input is None else (flat_input,)
         with torch.no_grad():
             network.eval()(torch.zeros(1, *shape))
         network.train()
@@ -310,7 +311,7 @@ def network_size(
         totals = {"multiply_adds": network.multiply_adds, "parameters": parameters}
         return {"depth": network.depth, **totals}
     rows = config.model.layers(classes)
-    shapes = trace(rows, channels=channels, input_px=input_px)
+    shapes = trace(rows, channels=channels, input_px=input_px, signal=config.data.signal)
     keys = ("multiply_adds", "parameters")
     totals = {key: sum(getattr(shape, key) for shape in shapes) for key in keys}
     return {"depth": depth(rows), **totals}
