@@ -150,7 +150,7 @@ def test_dvc_pins_the_official_archives(tmp_path: Path) -> None:
         script.verify_all(replace(expected, archives=moved), ROOT / "data.dvc")
     rewritten = tmp_path / "data.dvc"
     rewritten.write_text((ROOT / "data.dvc").read_text().replace("1d675b", "000000"))
-    with pytest.raises(InputError, match=r"data\.dvc no longer pins the.*give git checkout"):
+    with pytest.raises(InputError, match=r"data\.dvc does not pin the.*give git checkout"):
         script.verify_all(expected, rewritten)
 
 
