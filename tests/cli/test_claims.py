@@ -60,7 +60,9 @@ def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
     for other in asked.parent.iterdir():
         if other != asked:
             other.unlink()
-    (place / "src" / "rectifiers" / "claims" / "findings.yaml").write_text("signal: []\n")
+    for page in ("findings", "questions"):
+        path = place / "src" / "rectifiers" / "claims" / f"{page}.yaml"
+        path.write_text('- {question: "Is it kept?", find: {signal: "By {0}."}}\n')
     # for five
     text = asked.read_text().replace("seeds: 10", "seeds: 5").replace("[0.97, 1.03]", "[0.9, 1.1]")
     asked.write_text(text)

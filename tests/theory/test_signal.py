@@ -33,14 +33,15 @@ def _one_gain_per_kind_of_layer(monkeypatch) -> None:
     monkeypatch.setattr(chains, "gain", cached_gain)
 
 
-def last_responses(activation, rule, depth: int = DEPTH, **settings: bool) -> list[float]:
+def last_responses(activation, rule, depth: int = DEPTH, first_layer_linear=True) -> list[float]:
     """ln E[y_L^2] of the last hidden layer's responses for E[x^2] = 1, one value per seed."""
     logs = []
     for seed in SEEDS:
         rows = [{"name": "fc", "linear": WIDTH, "repeat": depth}, {"name": "out", "linear": 10}]
         rows = expand(rows, width=1, classes=10)
         network = Network(rows, activation, channels=1, input_px=16).double()
-        initialize_chain(network.sites(), rule, seed=seed, name="", **settings)
+        settings = {"name": "", "first_layer_linear": first_layer_linear}
+        initialize_chain(network.sites(), rule, seed=seed, **settings)
         caught: list[torch.Tensor] = []
         network.head.get_submodule(f"fc_{depth}").register_forward_hook(
             lambda *a, caught=caught: caught.append(a[2])
