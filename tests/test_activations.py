@@ -87,6 +87,42 @@ def test_crelu_and_glu_by_hand() -> None:
     assert [(pieces(m), outputs(m)) for m in modules] == [(1, 1), (2, 1), (2, 1), (1, 2)]
 
 
+def xielu(y: float) -> float:
+    return 0.5 * y + 0.8 * (y * y if y > 0 else math.expm1(y) - y)
+
+
+FORMULAS = {
+    "golu": lambda y: y * math.exp(-math.exp(-y)),
+    "telu": lambda y: y * math.tanh(math.exp(y)),
+    "smooth_leaky_relu": lambda y: 0.1 * y + 0.9 * math.log1p(math.exp(y)),
+    "xielu": xielu,
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_gated_and_smooth_activations_by_hand(y: torch.Tensor, name: str) -> None:
+    f = getattr(A, name)(3).double()
+    expected = torch.tensor([FORMULAS[name](float(v)) for v in y.flatten()], dtype=torch.float64)
+    assert torch.allclose(f(y).flatten(), expected, atol=1e-7)
+    assert torch.autograd.gradcheck(f, y.clone().requires_grad_())
+    far = torch.tensor([[-1e4, -50.0, 50.0, 1e4]], requires_grad=True)
+    f.float()(far).sum().backward()
+    assert torch.isfinite(far.grad).all()
+
+
+def test_xielu_learns_both_factors_and_keeps_them_positive() -> None:
+    f = A.xielu(3)
+    y = torch.tensor([[2.0, -2.0]])
+    f(y).sum().backward()
+    assert f.positive.grad.item() > 0
+    assert f.negative.grad.item() > 0
+    with torch.no_grad():
+        f.positive.fill_(-20)
+        f.negative.fill_(-20)
+    expected = torch.tensor([[1.0, -1 + 0.5 * (math.exp(-2) + 1)]])
+    assert torch.allclose(f(y), expected, atol=1e-6)
+
+
 def test_noisy_relu_has_nair_and_hintons_noise() -> None:
     torch.manual_seed(0)
     module, y = A.noisy_relu(1), torch.tensor([[3.0], [0.0], [-2.0]]).repeat(1, 200_000)

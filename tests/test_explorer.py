@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCRIPTS = re.compile(r"<script[^>]*>(.*?)</script>", flags=re.DOTALL)
 WIDTH, DEPTH, SCALE = 64, 12, 1.3
 NAMES = "relu leaky_relu prelu relu6 squared_relu elu selu gelu silu mish softplus hardswish snake"
-NAMES += " tanh sigmoid identity tat_leaky_relu dks"
+NAMES += " golu telu smooth_leaky_relu xielu tanh sigmoid identity tat_leaky_relu dks"
 ACTIVATIONS: dict[str, dict[str, Any]] = {name: {} for name in NAMES.split()}  # with settings
 ACTIVATIONS["leaky_relu"], ACTIVATIONS["prelu"] = {"slope": 0.01}, {"initial_slope": 0.25}
 ACTIVATIONS["elu"], ACTIVATIONS["snake"] = {"alpha": 1.0}, {"a": 1.0}
+ACTIVATIONS["smooth_leaky_relu"] = {"slope": 0.1}
 ACTIVATIONS["tat_leaky_relu"] = ACTIVATIONS["dks"] = {"depth": DEPTH - 1}
 INITIALISERS = ("he", "xavier", "lecun", "gaussian", "torch_default", "orthogonal")
 WORDS = {
@@ -74,6 +75,14 @@ def in_browser(browser: str, expression: str, folder: Path) -> Any:
     return value
 
 
+@pytest.fixture
+def double() -> Iterator[None]:
+    """Learned factors in double precision, as a page computes: some chains multiply errors."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.fixture(params=["browser", "node"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """A function from a JavaScript expression to its value."""
@@ -114,6 +123,7 @@ def settings(**changes: Any) -> str:
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("double")
 def test_theory_equals_the_library(run: Run) -> None:
     names = [(name, init) for name in ACTIVATIONS for init in INITIALISERS]
     shown = run(

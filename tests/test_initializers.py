@@ -90,6 +90,18 @@ def test_constant_weights_are_the_constant(rule, value: float) -> None:
     assert asked == 0
 
 
+def test_sinusoidal_units_are_waves_of_rising_frequency() -> None:
+    weights, asked = draw(I.sinusoidal)
+    assert torch.equal(weights, draw(I.sinusoidal, seed=1)[0])
+    assert asked == pytest.approx(math.sqrt(2 / 50)) == pytest.approx(float(weights.std()))
+    rows = weights.view(400, 50)
+    for unit in (1, 7, 33):
+        places = torch.arange(50).double() / 50 + 1 / 400
+        wave = torch.sin(unit * 2 * math.pi * places)
+        ratio = rows[unit - 1].norm() / wave.norm()
+        assert torch.allclose(rows[unit - 1], ratio * wave, atol=1e-6)
+
+
 def test_he_scaled_is_he_times_beta() -> None:
     (plain, std), (scaled, asked) = draw(I.he), draw(partial(I.he_scaled, beta=0.9))
     assert torch.allclose(scaled, 0.9 * plain)

@@ -171,6 +171,40 @@ class Snake(nn.Module):
         return f"a={self.a:g}"
 
 
+class XIELU(nn.Module):
+    """b y + p y^2 for y > 0, b y + n (exp(y) - 1 - y) for y <= 0, with b = 0.5 and p, n learned,
+    one of each for the layer (Huang and Schlag 2024).
+
+    p = softplus(positive) and n = b + softplus(negative), so that both stay positive; both start
+    at 0.8."""
+
+    def __init__(self, beta: float = 0.5, start: float = 0.8) -> None:
+        super().__init__()
+        self.beta = beta
+        self.positive = nn.Parameter(torch.tensor([math.log(math.expm1(start))]))
+        self.negative = nn.Parameter(torch.tensor([math.log(math.expm1(start - beta))]))
+
+    def forward(self, y: Tensor) -> Tensor:
+        p, n = F.softplus(self.positive), self.beta + F.softplus(self.negative)
+        below = y.clamp_max(0)  # exp(y) of a large y would make the gradient NaN
+        return self.beta * y + p * y.clamp_min(0).square() + n * (torch.expm1(below) - below)
+
+
+def golu(y: Tensor) -> Tensor:
+    """y exp(-exp(-y)). The clamp keeps gradients finite: the gate is below 1e-3500 there."""
+    return y * torch.exp(-torch.exp(-y.clamp_min(-9)))
+
+
+def telu(y: Tensor) -> Tensor:
+    """y tanh(exp(y)), clamped as `golu` is."""
+    return y * torch.tanh(torch.exp(y.clamp_max(9)))
+
+
+def smooth_leaky_relu(y: Tensor, slope: float) -> Tensor:
+    """slope y + (1 - slope) log(1 + exp(y))."""
+    return slope * y + (1 - slope) * F.softplus(y)
+
+
 def pieces(activation: nn.Module) -> int:
     """Return how many channels the activation reads per unit: 1, or Maxout's pieces."""
     return int(getattr(activation, "pieces", 1))

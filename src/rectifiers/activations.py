@@ -20,8 +20,10 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
+from rectifiers import activation_modules as modules
 from rectifiers.activation_modules import (
     GLU,
+    XIELU,
     CReLU,
     Function,
     Maxout,
@@ -148,6 +150,27 @@ def crelu(channels: int) -> nn.Module:
 def glu(channels: int) -> nn.Module:
     """a sigmoid(b) of two responses per unit (Dauphin et al. 2017)."""
     return GLU()
+
+
+def golu(channels: int) -> nn.Module:
+    """y exp(-exp(-y)), gated by Gompertz's curve (Das et al. 2025)."""
+    return Function(modules.golu, "golu")
+
+
+def telu(channels: int) -> nn.Module:
+    """y tanh(exp(y)) (Fernandez and Mali 2024)."""
+    return Function(modules.telu, "telu")
+
+
+def smooth_leaky_relu(channels: int, slope: Annotated[float, Range(ge=0, lt=1)] = 0.1) -> nn.Module:
+    """a y + (1 - a) log(1 + exp(y)), a leaky ReLU without a kink (Frei et al. 2022)."""
+    return Function(partial(modules.smooth_leaky_relu, slope=slope), f"slope={slope:g}")
+
+
+def xielu(channels: int) -> nn.Module:
+    """A parabola above 0 and exp(y) - 1 - y below, with a learned factor each (Huang and Schlag
+    2024)."""
+    return XIELU()
 
 
 def snake(channels: int, a: Annotated[float, Range(gt=0, le=20)] = 1.0) -> nn.Module:

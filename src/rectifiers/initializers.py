@@ -254,6 +254,20 @@ def fixup(weight: Tensor, layer: Layer, generator: Generator) -> float:
     return _normal(weight, scale * layer.forward_gain / math.sqrt(layer.fan_in), generator)
 
 
+def sinusoidal(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """No chance: unit i of m is the wave sin(i (2 pi j / n + 2 pi / m)) over its inputs j, times
+    what gives all weights the std of `he` (Fernandez-Hernandez et al. 2025)."""
+    rows = weight.flatten(1)
+    units, inputs = rows.shape
+    unit = torch.arange(1, units + 1, dtype=torch.float64)
+    place = torch.arange(inputs, dtype=torch.float64) / inputs + 1 / units
+    waves = torch.sin(2 * math.pi * torch.outer(unit, place))
+    std = layer.forward_gain / math.sqrt(layer.fan_in)
+    with torch.no_grad():
+        weight.copy_((waves * (std / waves.std())).view_as(weight))
+    return std
+
+
 def torch_default(weight: Tensor, layer: Layer, generator: Generator) -> float:
     """The default of `nn.Conv2d` and `nn.Linear`: uniform with std 1 / sqrt(3 n)."""
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)

@@ -14,7 +14,7 @@ from rectifiers.models.rows import expand
 
 ACTIVATIONS = [A.relu, A.leaky_relu, A.prelu, A.prelu_shared, A.sigmoid, A.tanh, A.maxout, A.elu]
 ACTIVATIONS += [A.gelu, A.silu, A.softplus, A.identity, A.crelu, A.glu, A.rrelu, A.noisy_relu]
-ACTIVATIONS += [A.squared_relu]
+ACTIVATIONS += [A.squared_relu, A.golu, A.xielu]
 
 
 def build(
