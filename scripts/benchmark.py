@@ -6,7 +6,8 @@ python scripts/benchmark.py activation=mish              run what is missing of 
 python scripts/benchmark.py activation=relu init=orthogonal   an initialiser, or both
 python scripts/benchmark.py activation=my_file.my_function    one of your own, or torch.nn.X
 python scripts/benchmark.py activation=mish size=full trainer=gpu data.root=<folder>
-python scripts/benchmark.py leaderboard                  rank the entries in results/benchmark/
+python scripts/benchmark.py leaderboard                  rank the entries in results/benchmark/;
+                                                         what shortcuts cost
 python scripts/benchmark.py check                        are they of this benchmark?
 python scripts/benchmark.py admission                    do tasks tell identity from ReLU?
 
@@ -78,10 +79,17 @@ def rank(folder: Path, command: str) -> None:
         if refused := [task.task for task in checked if not task.is_admitted]:
             raise InputError(f"not admitted: {', '.join(refused)}; leave these tasks out")
     else:
+        from rectifiers.benchmark import shortcuts
         from rectifiers.benchmark.ranking import leaderboard
+        from rectifiers.results.documents import write_svg
 
-        write_text(folder / "LEADERBOARD.md", leaderboard(entries))
-        print(folder / "LEADERBOARD.md")
+        pages = {"LEADERBOARD.md": leaderboard(entries)}
+        if made := shortcuts.page(entries):
+            pages["SHORTCUTS.md"], figure = made
+            write_svg(figure, folder / "shortcuts.svg", "shortcuts")
+        for name, text in pages.items():
+            write_text(folder.parent / name, text)
+            print(folder.parent / name)
 
 
 def main() -> None:

@@ -43,6 +43,7 @@ def run(task: str, rate: float, seed: int, error_pct: float | None, loss: float 
         run="0" * 12,
         data="da7a",
         val_error_pct=error_pct,
+        least_val_error_pct=error_pct,
         test_error_pct=error_pct,
         least_loss=loss,
     )

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from benchmark_made_up import SMALL, results, run, searched
+from rectifiers.benchmark import shortcuts
 from rectifiers.benchmark.ranking import (
     Admission,
     Ranking,
@@ -15,7 +16,6 @@ from rectifiers.benchmark.ranking import (
     depth_reached,
     difference,
     leaderboard,
-    shortcuts,
 )
 from rectifiers.benchmark.run import search, select
 
@@ -116,13 +116,28 @@ def test_shortcuts_are_judged_where_pairs_differ() -> None:
     relu = results("relu", [5.0, 5.1, 5.2, 5.1, 5.0])
     better = results("elu", [4.0, 4.1, 4.2, 4.1, 4.0])
     lucky = [row.model_copy(update={"test_error_pct": 30.0}) for row in better.runs[:6]]
-    better = better.model_copy(update={"runs": (*lucky, *better.runs[6:])})
+    best_epoch = [
+        row.model_copy(update={"least_val_error_pct": 9.0 if row.seed else 1.0})
+        for row in better.runs[6:]
+    ]
+    better = better.model_copy(update={"runs": (*lucky, *best_epoch)})
     same = results("same", [5.1, 5.0, 5.1, 5.2, 5.0])
     entries = {"relu": relu, "elu": better, "same": same}
-    judged = {name: (pairs, wrong) for name, pairs, wrong in shortcuts(entries, ["easy"])}
-    assert judged["one seed at its own rate"] == (2, 0.0)  # relu and same are told apart by none
-    assert judged["ReLU's rate for all, five seeds"] == (2, 100.0)  # elu's search had 30 %
-    assert judged["one seed that chooses the rate, too"] == (2, 100.0)
+    wrong: dict[str, list[float]] = {}
+    for row in shortcuts.shortcuts(entries, ["easy"]):
+        wrong.setdefault(row.shortcut, []).append(row.wrong_pct)
+    assert wrong == {  # relu and same are told apart by none
+        "one seed": [0.0, 0.0],
+        "one seed, on val": [0.0, 0.0],
+        "one seed, best epoch on val": [80.0, 80.0],
+        "ReLU's rate for all": [100.0, 100.0],  # elu's search had 30 %
+        "one seed, rate and all": [100.0, 100.0],
+    }
+    text, figure = shortcuts.page(entries)
+    assert "| ReLU's rate for all | 100.0 | 100.0 | 2 |" in text
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels[-1] in ("one seed", "one seed, on val")  # the least harmful stands last
+    assert shortcuts.page({"relu": relu, "same": same}) is None
 
 
 def test_depth_is_the_deepest_at_which_half_train() -> None:
@@ -155,6 +170,8 @@ def test_leaderboard_has_places_controls_and_what_is_incomplete() -> None:
     assert "| 2 | relu | 1.00 (1.00 to 1.00) | 4.00 | 50 | - |" in page
     assert "| - | identity | 2.00 (2.00 to 2.00) | 8.00 | 50 | - |" in page
     assert "| mish | easy: 1 run missing |" in page
+    assert "| elu | 2.00 | 0.03 | -2.00 (-2.00 to -2.00) |" in page  # on the task alone
+    assert "| elu | 5 of 5 seeds | 0.03 |" in page
     assert "Full" not in page
 
 

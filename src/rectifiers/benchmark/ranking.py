@@ -8,15 +8,14 @@ of all that there could be."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from math import ceil, exp
 from typing import NamedTuple
 
 import numpy as np
 
 from rectifiers.benchmark.definition import SIZES, Size, Task, benchmark
-from rectifiers.benchmark.run import EntryResults, search, select, val_errors
-from rectifiers.results.documents import markdown
+from rectifiers.benchmark.run import EntryResults, RunResult, search, select, val_errors
+from rectifiers.results.documents import Table, markdown
 from rectifiers.results.statistics import Mean, mean_of
 
 DRAWS = 2000
@@ -28,9 +27,10 @@ POWER = 2.8  # standard normal quantiles of .975 and of .8, added: a test that f
 
 HEAD = """# The rectifier benchmark
 
-Made by `python scripts/benchmark.py leaderboard` from the results beside it; do not edit. Error: a
-factor of ReLU's, the geometric mean over tasks; below 1 is better than ReLU. "=" marks a tie with
-the leader. Every entry has the rate that its own search chose, by the same rule and budget for all.
+Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
+edit. [docs/benchmark.md](../docs/benchmark.md) has the rules. Error: the mean error as a factor of
+ReLU's, the geometric mean over tasks; below 1 is better than ReLU. "=" marks a tie with the leader.
+Every entry has the learning rate that its own search chose, by the same rule and budget for all.
 """
 
 
@@ -208,53 +208,6 @@ def ranking(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> Rankin
     return Ranking.of(complete, tasks)
 
 
-class Shortcut(NamedTuple):
-    """How often a shortcut names another winner than the whole protocol, of the pairs of entries
-    that differ on a task by their whole 95 % interval."""
-
-    name: str
-    pairs: int
-    wrong_pct: float
-
-
-def shortcuts(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> list[Shortcut]:
-    """Judge shortcuts by the runs that are there: a single judged seed, a rate that one seed of the
-    search chose, and ReLU's rate for all. A pair with equal errors counts half."""
-    wrong: dict[str, list[float]] = {}
-    for task in tasks:
-        complete = [entry for entry in entries.values() if entry.gap(task) is None]
-        rate = entries[REFERENCE].rate(task)
-        errors = {entry.entry: _shortcut_errors(entry, task, rate) for entry in complete}
-        for one, other in combinations(complete, 2):
-            mean = difference(one, other, task)
-            if mean.low is None or mean.high is None or mean.low <= 0 <= mean.high:
-                continue
-            pair = errors[one.entry], errors[other.entry]
-            for name in pair[0].keys() & pair[1].keys():
-                gaps = np.sign(mean.mean) * (pair[0][name] - pair[1][name])
-                wrong.setdefault(name, []).append(100 * float(np.mean((1 - np.sign(gaps)) / 2)))
-    return [Shortcut(name, len(rows), float(np.mean(rows))) for name, rows in sorted(wrong.items())]
-
-
-def _shortcut_errors(results: EntryResults, task: str, rate: float | None) -> dict[str, np.ndarray]:
-    """Return by shortcut the errors on test of which it would compare one."""
-    rates, _ = search(task, results.runs)
-    val = val_errors(task, rates, results.runs)
-    assert val is not None
-    seeds = benchmark().search_seeds
-    by_run = {(run.rate, run.seed): run.error_pct for run in results.runs if run.task == task}
-    best = np.where(np.isnan(val), np.inf, val).argmin(0)
-    chosen = [by_run[rates[i], seed] for i, seed in zip(best, seeds, strict=True)]
-    errors = {
-        "one seed at its own rate": np.array([run.error_pct for run in results.judged(task)]),
-        "one seed that chooses the rate, too": np.array(chosen),
-    }
-    if rate in rates:
-        at_rate = np.mean([by_run[rate, seed] for seed in seeds])
-        errors["ReLU's rate for all, five seeds"] = np.array([at_rate])
-    return errors
-
-
 def leaderboard(entries: Mapping[str, EntryResults]) -> str:
     """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked."""
     spec = benchmark()
@@ -293,10 +246,7 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     if controls := [name for name in ranks.names if name in spec.controls]:
         parts += ["Controls, which have no place:\n"]
         parts += [markdown(head, [row("-", name) for name in controls])]
-    if judged := shortcuts({name: entries[name] for name in placed}, tasks):
-        rows = [[name, str(pairs), f"{wrong:.0f}"] for name, pairs, wrong in judged]
-        head = ["a comparison with", "pairs that differ, by task", "names another winner, %"]
-        parts += ["### What shortcuts cost\n", markdown(head, rows)]
+    parts += [_task_table(entries, task) for task in spec.of_size(size)]
     gaps = []
     for name, results in entries.items():
         reasons = [f"{task}: {gap}" for task in spec.of_size(size) if (gap := results.gap(task))]
@@ -305,3 +255,26 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     if gaps:
         parts += ["### Incomplete\n", markdown(("entry", "missing"), gaps)]
     return parts
+
+
+def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
+    """Return the entries that are complete on a task, the best first, paired by seed with ReLU."""
+    complete = [entry for entry in entries.values() if entry.gap(task) is None]
+    is_error, relu = benchmark().tasks[task].depth is None, entries[REFERENCE]
+    scored = [(np.mean([_loss(run, is_error) for run in e.judged(task)]), e) for e in complete]
+    rows = []
+    for _, entry in sorted(scored, key=lambda item: (item[0], item[1].entry)):
+        mean = difference(entry, relu, task) if relu in complete else None
+        minus = "-"
+        if is_error and mean is not None and entry is not relu:
+            minus = f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
+        rows.append([entry.entry, score_text(entry, task), f"{entry.rate(task):g}", minus])
+    score = "error on test, %" if is_error else "seeds that train"
+    head = ["entry", score, "rate", "minus ReLU, points (95 %)"]
+    if not is_error:
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    return Table(f"{task}: {benchmark().tasks[task].title}", 3, head, rows).markdown()
+
+
+def _loss(run: RunResult, is_error: bool) -> float:
+    return run.error_pct if is_error else float(not run.trained)

@@ -40,12 +40,14 @@ class RunResult(Section):
     run: str  # hash of its configuration
     data: str  # hash of its images
     val_error_pct: Percent | None  # after the last epoch
+    least_val_error_pct: Percent | None  # of any epoch
     test_error_pct: Percent | None
     least_loss: Number | None  # lowest mean training loss of an epoch, nats
 
     @model_validator(mode="after")
     def _check_errors(self) -> "RunResult":
-        if (self.val_error_pct is None) != self.diverged:
+        errors = (self.val_error_pct, self.least_val_error_pct, self.test_error_pct)
+        if errors.count(None) not in (0, len(errors)):
             raise ValueError(f"run {self.run}: one error is null, and the other is not")
         return self
 
@@ -286,6 +288,7 @@ def stored_result(task: str, config: RunConfig, rate: float, seed: int) -> RunRe
 def result_of(record: TrainingRecord, task: str) -> RunResult:
     """Return what the benchmark keeps of a record."""
     diverged = has_diverged(record)
+    val = [error for row in record.history if (error := row["val/top1_error_pct"]) is not None]
     losses = [row["train_loss"] for row in record.history if row["train_loss"] is not None]
     return RunResult(
         task=task,
@@ -293,7 +296,8 @@ def result_of(record: TrainingRecord, task: str) -> RunResult:
         seed=record.seed,
         run=record.run,
         data=record.provenance.data,
-        val_error_pct=None if diverged else record.history[-1]["val/top1_error_pct"],
+        val_error_pct=None if diverged else val[-1],
+        least_val_error_pct=None if diverged else min(val),
         test_error_pct=None if diverged else next(iter(record.protocols.values())).top1_error_pct,
         least_loss=min(losses, default=None),
     )

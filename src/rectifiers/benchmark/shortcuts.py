@@ -1,0 +1,147 @@
+"""What shortcuts cost: how often a cheaper comparison of two entries names another winner than the
+whole protocol, from the same runs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rectifiers.analysis.output import MAPS, MEASURED, new_figure
+from rectifiers.benchmark.definition import benchmark
+from rectifiers.benchmark.ranking import REFERENCE, difference, ranked_tasks
+from rectifiers.benchmark.run import GUESSING_PCT, EntryResults, RunResult, search, val_errors
+from rectifiers.results.documents import Table
+
+ONE_SEED = "one seed"
+LEAST_FAVOURABLE = 10  # pairs in the table of pairs
+
+PAGE = """# What shortcuts cost
+
+Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
+edit. Two entries differ on a task where the 95 % interval of their difference, paired by seed, has
+no 0. For each such pair this page asks: how often would a cheaper comparison have named the other
+one the winner? A coin names it in 50 % of all cases.
+
+![Share of comparisons that name another winner](benchmark/shortcuts.svg)
+"""
+
+MEANINGS = """- **{one}**: a single run of each entry, at the rate that five seeds chose.
+- **one seed, rate and all**: a single seed chooses the rate, and its run is compared.
+- **ReLU's rate for all**: five runs of each entry at the rate that was chosen for ReLU.
+- **one seed, on val**: as "{one}", on validation images, after the last epoch.
+- **one seed, best epoch on val**: the lowest error of any epoch on the images that are compared.
+  Test images are looked at once, so validation images stand for them here.
+
+Verdicts change by shortcuts, too: 17 of 84 claims of this repository changed theirs while they were
+developed, mostly with [rates and splits](../docs/explanation/statistics.md#verdicts-that-changed).
+"""
+
+
+class Judged(NamedTuple):
+    """How often, in percent, a shortcut names another winner of a pair on a task. A draw counts
+    half."""
+
+    shortcut: str
+    task: str
+    pair: tuple[str, str]
+    wrong_pct: float
+
+
+def shortcuts(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> list[Judged]:
+    """Judge the shortcuts by the runs that are there, on the pairs of entries that differ."""
+    judged = []
+    for task in tasks:
+        complete = [entry for entry in entries.values() if entry.gap(task) is None]
+        rate = entries[REFERENCE].rate(task)
+        errors = {entry.entry: _errors(entry, task, rate) for entry in complete}
+        for one, other in combinations(complete, 2):
+            mean = difference(one, other, task)
+            if mean.low is None or mean.high is None or mean.low <= 0 <= mean.high:
+                continue
+            pair = (one.entry, other.entry)
+            first, second = (errors[name] for name in pair)
+            for name in first:
+                if name in second:
+                    gaps = np.sign(mean.mean) * (first[name] - second[name])
+                    wrong = 100 * float(np.mean((1 - np.sign(gaps)) / 2))
+                    judged.append(Judged(name, task, pair, wrong))
+    return judged
+
+
+def _errors(results: EntryResults, task: str, relu_rate: float | None) -> dict[str, np.ndarray]:
+    """Return by shortcut the errors of which it would compare one, in percent."""
+    seeds, judged = benchmark().search_seeds, results.judged(task)
+    rates, _ = search(task, results.runs)
+    val = val_errors(task, rates, results.runs)
+    assert val is not None
+    by_run = {(run.rate, run.seed): run.error_pct for run in results.runs if run.task == task}
+    best = np.where(np.isnan(val), np.inf, val).argmin(0)
+
+    def of_judged(error: Callable[[RunResult], float | None]) -> np.ndarray:
+        found = [error(run) for run in judged]
+        return np.array([GUESSING_PCT if value is None else value for value in found])
+
+    errors = {
+        ONE_SEED: of_judged(lambda run: run.test_error_pct),
+        "one seed, rate and all": np.array(
+            [by_run[rates[i], seed] for i, seed in zip(best, seeds, strict=True)]
+        ),
+        "one seed, on val": of_judged(lambda run: run.val_error_pct),
+        "one seed, best epoch on val": of_judged(lambda run: run.least_val_error_pct),
+    }
+    if relu_rate in rates:
+        at_rate = np.mean([by_run[relu_rate, seed] for seed in seeds])
+        errors["ReLU's rate for all"] = np.array([at_rate])
+    return errors
+
+
+def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
+    """Return SHORTCUTS.md and its figure, of the quick tasks; None where no two entries differ."""
+    placed = {name: e for name, e in entries.items() if name not in benchmark().controls}
+    tasks = ranked_tasks(entries, "quick")
+    judged = shortcuts(placed, tasks) if tasks else []
+    if not judged:
+        return None
+    names = list(dict.fromkeys(row.shortcut for row in judged))
+    names.sort(key=lambda name: -_wrong(judged, name))
+    rows = []
+    for name in names:
+        shares = [f"{_wrong(judged, name, task):.1f}" for task in tasks]
+        number = sum(row.shortcut == name for row in judged)
+        rows.append([name, f"{_wrong(judged, name):.1f}", *shares, str(number)])
+    head = ["a comparison with", "names another winner, %", *tasks, "pairs"]
+    by_task = Table("By task", 2, head, rows, MEANINGS.format(one=ONE_SEED).rstrip())
+
+    cells = []
+    pairs = [row for row in judged if row.shortcut == ONE_SEED]
+    for row in sorted(pairs, key=lambda row: -row.wrong_pct)[:LEAST_FAVOURABLE]:
+        mean = difference(entries[row.pair[0]], entries[row.pair[1]], row.task)
+        interval = f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
+        cells.append([*row.pair, row.task, interval, f"{row.wrong_pct:.0f}"])
+    head = ["entry", "other", "task", "entry minus other, points (95 %)", "another winner, %"]
+    note = "The pairs that a single seed judges worst:"
+    by_pair = Table("By pair", 2, head, cells, note)
+    text = "\n".join([PAGE, by_task.markdown(), by_pair.markdown()])
+    return text, _figure(judged, names, tasks)
+
+
+def _wrong(judged: Sequence[Judged], shortcut: str, task: str | None = None) -> float:
+    """Return the mean share of a shortcut, on one task or on all."""
+    rows = [row for row in judged if row.shortcut == shortcut and task in (None, row.task)]
+    return float(np.mean([row.wrong_pct for row in rows])) if rows else float("nan")
+
+
+def _figure(judged: Sequence[Judged], names: Sequence[str], tasks: Sequence[str]) -> Figure:
+    """Draw a bar for each shortcut, and a dot for each of its tasks."""
+    figure = new_figure(8, 3.2)
+    axes = figure.subplots()
+    for y, name in enumerate(names):
+        axes.barh(y, _wrong(judged, name), color=MEASURED, alpha=0.35, height=0.6)
+        for task in tasks:
+            axes.plot(_wrong(judged, name, task), y, "o", ms=4, color=MAPS)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("pairs for which another winner is named, % (dots: one task)")
+    return figure
