@@ -149,8 +149,9 @@ def experiments() -> str:
 
 
 def write_claims(check: bool) -> Outcome:
-    """Register the claims' arms, and write results/CLAIMS.md, FINDINGS.md and QUESTIONS.md, of each
-    claim a page, its runs, and a figure where its numbers changed; or say which are stale."""
+    """Register the claims' arms, and write results/CLAIMS.md, FINDINGS.md, QUESTIONS.md and
+    REPORT.md, and for each claim a page, its runs, and a figure where its numbers changed; or say
+    which of these are stale."""
     from rectifiers.claims import figures
 
     folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
