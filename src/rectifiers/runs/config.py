@@ -59,7 +59,9 @@ class RunConfig(Section):
     callbacks: dict[str, Target] | None = None
     #: words that loggers keep beside the run
     tags: tuple[str, ...] = ()
-    ckpt_path: Path | None = None  #: a checkpoint of this very run to go on from; null: its newest
+    ckpt_path: Path | None = (
+        None  #: a checkpoint of this very run to continue from; null: its newest
+    )
     #: threads of torch; null: its own choice
     threads: Annotated[int, Range(ge=1, le=4096)] | None = None
     compile: bool = False  #: whether torch.compile compiles the network
