@@ -71,7 +71,7 @@ def _unpacked(place: Path, size: Size, is_allowed: bool) -> Path:
     if not is_allowed:
         raise InputError(
             f"data.root={place} contains neither train/ and val/ nor {base.name}; give the folder "
-            f"of the photographs, or data.download=true to download and unpack {name}"
+            f"of the photographs, or data.download=true to fetch and unpack {name}"
         )
     try:
         datasets.Imagenette(place, size=size, download=True)
