@@ -18,7 +18,7 @@ NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sy
 .DEFAULT_GOAL := help
 .PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs check table claims card bench bench-gpu dist lock clean
 
-help: ## print this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) $(EXTRAS:%=$(VENV)/.%) ## create .venv for training; EXTRAS="wandb slurm" adds extras
@@ -42,59 +42,59 @@ $(VENV)/.%: $(VENV)/.made pyproject.toml
 		--require-hashes --constraints requirements.lock --requirements pyproject.toml --extra train --extra $*
 	@mv $@.begun $@; touch $@
 
-native: $(VENV)/.made ## compile the C sources (done by itself where they changed)
+native: $(VENV)/.made ## compile the C sources; other targets do so when they change
 	@$(BIN)/python $(COMPILE)
 
 # Where it cannot be built the line says why, and everything works without, more slowly.
 $(LIBRARY): $(foreach folder,$(NATIVE),$(wildcard $(folder)/*.c $(folder)/*.h)) $(COMPILE) | $(VENV)/.made
 	@$(BIN)/python $(COMPILE)
 
-train: $(READY) $(LIBRARY) ## train with PReLU from He initialisation, test and report
+train: $(READY) $(LIBRARY) ## train with PReLU and He initialisation, test, report
 	@$(BIN)/python train.py activation=prelu init=he
 
 test: lint types $(LIBRARY) ## lint, types and quick tests: six minutes on two cores
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not process and not slow and not gpu'
 
-test-all: test $(VENV)/.docs ## the same, and the tests that start programs or several ranks
+test-all: test $(VENV)/.docs ## make test, and the tests that start programs or several ranks
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'process and not slow and not gpu'
 
-test-slow: $(VENV)/.dev $(LIBRARY) ## the proofs that take minutes
+test-slow: $(VENV)/.dev $(LIBRARY) ## the tests that take minutes
 	@$(BIN)/python -m pytest -n 2 -m slow
 
 test-gpu: $(VENV)/.dev $(LIBRARY) ## the tests that need a GPU
 	@$(NEEDS_GPU)
 	@$(BIN)/python -m pytest -m gpu tests/test_gpu.py
 
-lint: $(VENV)/.dev ## ruff: rules and format
+lint: $(VENV)/.dev ## ruff: lint rules and format
 	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet
 
 types: $(VENV)/.dev ## mypy on src
 	@$(BIN)/mypy
 
-format: $(VENV)/.dev ## let ruff format and repair
+format: $(VENV)/.dev ## format the code and fix what ruff can
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format --quiet
 
-data: $(VENV)/.imagenet ## prepare the miniature archives again, compare with dvc.lock
+data: $(VENV)/.imagenet ## prepare the miniature ImageNet again, compare with dvc.lock
 	@PATH="$(abspath $(BIN)):$$PATH" dvc repro --force --quiet
 	@git diff --exit-code dvc.lock || { git checkout --quiet dvc.lock; \
 		echo "error: other bytes came out than dvc.lock pins, which stays as it was; dvc repro --force pins what comes out"; exit 1; }
 	@$(BIN)/python scripts/verify_data.py
 
-verify-data: $(VENV)/.imagenet ## read every pinned file again and name what differs
+verify-data: $(VENV)/.imagenet ## check every prepared file against its checksum
 	@$(BIN)/python scripts/verify_data.py
 
-check: $(VENV)/.report ## compare committed results with their records and history
+check: $(VENV)/.report ## check that committed results follow from their records
 	@$(BIN)/python scripts/report.py check
 
-table: $(VENV)/.report ## write results/TABLES.md from the committed records
+table: $(VENV)/.report ## write results/TABLES.md from the collected records
 	@$(BIN)/python scripts/report.py tables
 
-claims: $(VENV)/.report ## run the claims that no record answers yet; write CLAIMS.md
+claims: $(VENV)/.report ## run the claims that have no records yet, write CLAIMS.md
 	@$(BIN)/python scripts/claims.py run --jobs 2
 	@$(BIN)/python scripts/report.py collect >/dev/null
 	@$(BIN)/python scripts/report.py claims
 
-card: $(VENV)/.report $(VENV)/.benchmark $(LIBRARY) ## measure an activation: ACTIVATION=mish, or INIT=orthogonal
+card: $(VENV)/.report $(VENV)/.benchmark $(LIBRARY) ## benchmark ACTIVATION=mish, INIT=orthogonal, or both
 	@test -n "$(ACTIVATION)$(INIT)" || { echo "give ACTIVATION= or INIT=, as in make card ACTIVATION=mish" >&2; exit 2; }
 	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT))
 
@@ -102,7 +102,7 @@ docs: $(VENV)/.docs ## build the documentation into site/
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -c docs -d .cache/sphinx . site
 	@echo site/index.html
 
-bench: $(VENV)/.report $(LIBRARY) ## time PReLU, steps, processes and reading on this machine
+bench: $(VENV)/.report $(LIBRARY) ## time PReLU, training steps and data loading on this machine
 	@for question in pipeline prelu networks step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 
@@ -112,13 +112,13 @@ bench-gpu: $(VENV)/.report $(LIBRARY) ## the same on a GPU
 	@$(BIN)/python scripts/performance.py
 	@echo "Please send in the file named above, from results/bench/, by a pull request."
 
-dist: $(VENV)/.dev ## the sdist and the wheel, into dist/, checked
+dist: $(VENV)/.dev ## build and check the sdist and the wheel in dist/
 	@rm -rf dist && $(BIN)/python -m hatchling build
 	@$(UV) tool run --quiet --from twine==$(TWINE_VERSION) twine check --strict dist/*
 
-lock: | $(VENV)/.made ## resolve requirements.lock again; UPGRADE=--upgrade: newest
+lock: | $(VENV)/.made ## resolve requirements.lock; UPGRADE=--upgrade takes the newest
 	@$(UV) pip compile pyproject.toml --extra dev --extra docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make lock" --quiet $(UPGRADE) --output-file requirements.lock
 
-clean: ## remove .venv, caches and what was built; runs and data stay
+clean: ## remove .venv, caches and builds; keep runs and data
 	@rm -rf $(VENV) $(LIBRARY) dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

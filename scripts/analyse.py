@@ -1,21 +1,21 @@
-"""What the theory says, and what is measured beside it.
+"""Compare the paper's theory with measurements.
 
 propagation         variance of responses and gradients, layer by layer
-gain                gains and stability of every activation, yours too
-histograms          activations and gradients along a training
-responses run=<id>  means, active and dead units, slopes of a run [runs_dir= trust=[<module>]]
+gain                gain and stability of every activation, yours too
+histograms          activations and gradients during a training
+responses run=<id>  means, dead units and slopes of a finished run [runs_dir= trust=[<module>]]
 fisher              Fisher information of a small network, for several slopes
-preprocessing       mean image, components, reconstruction, whitened images
+preprocessing       mean image, principal components, reconstructed and whitened images
 
 Examples:
   python scripts/analyse.py propagation model=small30 init=xavier
   python scripts/analyse.py gain activation=mish beside=[relu,prelu]
 
-Keys are those of train.py (model=small30 activation=prelu init=xavier data=digits seed=1), and
+All analyses take the keys of train.py, such as model=small30 data=digits seed=1. Their own keys are
 {keys}
 
-Numbers (JSON) and a figure (SVG) go to results/analyses/<name>-<hash of the request>/, or below
-out=<folder>. With --json the numbers are printed instead of a table.
+The numbers (JSON) and a figure (SVG) are written to results/analyses/<name>-<hash>/, or to
+out=<folder>. With --json the numbers are printed in place of a table.
 """
 
 import argparse
@@ -103,8 +103,10 @@ def main() -> None:
         description=(__doc__ or "").replace("{keys}", help_of_keys()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", metavar="analysis", help="one of those above")
-    parser.add_argument("arguments", nargs="*", metavar="key=value", help="as for train.py")
+    parser.add_argument("name", metavar="analysis", help="one of the analyses above")
+    parser.add_argument(
+        "arguments", nargs="*", metavar="key=value", help="keys of train.py and of the analysis"
+    )
     parser.add_argument("--json", action="store_true", help="print the numbers")
     options = parser.parse_intermixed_args()
     try:

@@ -1,9 +1,8 @@
-"""Write a folder of images as archives in the official layout of ILSVRC 2012, the same bytes on any
-machine.
+"""Write a folder of images as archives in the official layout of ImageNet (ILSVRC 2012).
 
-`python scripts/archive_folder.py <folder> <out>`. The folder has train/<wnid>/ and val/<wnid>/.
-Images are renamed in the order in which data=folder numbers them, so that each keeps its index and
-its pixels through `prepare_imagenet.py`."""
+The folder holds train/<wnid>/ and val/<wnid>/. Images are renamed in the order in which data=folder
+numbers them, so each keeps its index and its pixels through `prepare_imagenet.py`. The archives
+have the same bytes on any machine."""
 
 import argparse
 import io
@@ -62,8 +61,8 @@ def archive_folder(root: Path, out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="has train/<wnid>/ and val/<wnid>/")
-    parser.add_argument("out", type=Path, help="where the archives are written")
+    parser.add_argument("folder", type=Path, help="folder with train/<wnid>/ and val/<wnid>/")
+    parser.add_argument("out", type=Path, help="folder to write the archives to")
     arguments = parser.parse_args()
     with cli_errors():
         archive_folder(arguments.folder, arguments.out)

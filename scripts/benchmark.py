@@ -1,17 +1,16 @@
-"""The rectifier benchmark: a card for any activation and initialiser, and the leaderboard.
-docs/benchmark.md says how.
+"""Benchmark an activation, an initialiser, or both; see docs/benchmark.md.
 
-python scripts/benchmark.py activation=mish              run what is missing of an entry, and write
-                                                         its card
-python scripts/benchmark.py activation=relu init=orthogonal   an initialiser, or both
-python scripts/benchmark.py activation=my_file.my_function    one of your own, or torch.nn.X
+python scripts/benchmark.py activation=mish                   run an activation and write its card
+python scripts/benchmark.py activation=relu init=orthogonal   an initialiser
+python scripts/benchmark.py activation=my_file.my_function    your own function; or torch.nn.X
 python scripts/benchmark.py activation=mish size=full trainer=gpu data.root=<folder>
-python scripts/benchmark.py leaderboard                  rank the entries in results/benchmark/;
-                                                         what shortcuts cost
-python scripts/benchmark.py check                        are they of this benchmark?
-python scripts/benchmark.py admission                    do tasks tell identity from ReLU?
+python scripts/benchmark.py leaderboard                       rank the entries in results/benchmark/,
+                                                              and judge shortcuts
+python scripts/benchmark.py check                             check that they follow the rules
+python scripts/benchmark.py admission                         which tasks tell ReLU from identity?
 
-size=quick (the default) is ten minutes on two cores. An interrupted call goes on where it was.
+size=quick, the default, takes ten minutes on two cores. An interrupted call continues when it is
+given again.
 """
 
 import argparse
@@ -100,8 +99,8 @@ def main() -> None:
     parser.add_argument(
         "arguments",
         nargs="+",
-        metavar="key=value, leaderboard, check or admission",
-        help="an entry by its overrides (activation=, init=, their settings, size=, places), "
+        metavar="argument",
+        help="activation=, init=, their settings, size=, and keys such as trainer= and data.root=; "
         "or a command alone",
     )
     parser.add_argument("--jobs", type=int, help="processes at a time (default: one per free core)")

@@ -1,8 +1,8 @@
-"""The claims' runs: what is missing is run; `scripts/report.py claims` tabulates.
+"""Run the claims of conf/claim; `scripts/report.py claims` then writes their pages.
 
 Examples:
   python scripts/claims.py list
-  python scripts/claims.py run                             what runs/ and results/claims lack
+  python scripts/claims.py run                              all runs that have no record yet
   python scripts/claims.py run figure3 dead_units --again   all runs of two claims, on this machine
   python scripts/claims.py search cifar_table2 --root data/cifar10
 """
@@ -80,7 +80,7 @@ def missing(
                 reason = claim_exclusion_reason(records.load(path)) if is_committed else None
                 if reason is None:
                     continue
-                print(f"{path} answers nothing, for {reason}; it is run again", file=sys.stderr)
+                print(f"{path} cannot be used: {reason}; it is run again", file=sys.stderr)
                 job.append("rerun=true")
             jobs.setdefault(name, job)
     return jobs
@@ -103,18 +103,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, text in (
-        ("list", "print the claims with their runs that are kept, and the minutes that these took"),
-        ("search", "make the missing runs that choose the arms' learning rates"),
-        ("run", "make the missing runs that are judged"),
+        ("list", "print the claims, how many of their runs have records, and how long they took"),
+        ("search", "make the missing runs of the searches for learning rates"),
+        ("run", "make the missing runs that decide the claims"),
     ):
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        command.add_argument("claim", nargs="*", help="some claims (default: all)")
+        command.add_argument("claim", nargs="*", help="names of claims (default: all)")
         if name != "list":
             add = command.add_argument
             add("--jobs", type=int, help="processes at a time (default: one per free core)")
-            add("--again", action="store_true", help="also what results/claims has")
-            add("--root", type=Path, help="data.root: the folder of data of another place")
-            add("--runs", type=Path, default=Path("runs"), help="the folder of runs")
+            add("--again", action="store_true", help="also make runs that results/claims has")
+            add("--root", type=Path, help="folder of the data (data.root)")
+            add(
+                "--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)"
+            )
     options = parser.parse_args()
     try:
         with cli_errors():
@@ -122,7 +124,7 @@ def main() -> None:
             if options.command == "list":
                 return print_list(wanted)
             if is_changed():
-                note = "the code is not committed: results/claims will not take in what runs now"
+                note = "the code has uncommitted changes, so these runs cannot enter results/claims"
                 print(note, file=sys.stderr)
             places = [] if options.root is None else [f"data.root='{options.root.absolute()}'"]
             is_search = options.command == "search"

@@ -1,22 +1,21 @@
-"""Test what is trained by other protocols, without training.
+"""Test a finished run, an ensemble, or a file of weights, without training.
 
 Settings (key=value):
-  run           a run's name, the beginning of one, or its folder; [<run>,<run>,...]: their
-                ensemble; or the file of a plain state_dict
-  evaluation    the protocols: an option of train.py, with its keys
-  trust         [<module>,...]: needed by a run whose functions conf/ does not name
-  data.download true: data may be written to data.root=, which must be given then
-  logger=wandb  sends all of the run to W&B that it lacks; likewise logger=tensorboard
-  trainer=gpu, data.num_workers, threads, data.root, runs_dir, cache_dir: as for train.py; what the
-                run is cannot be changed. Several processes are started by torchrun
+  run           a run id, the beginning of one, or a run's folder; a list [<run>,<run>,...] for an
+                ensemble; or the file of a state_dict, with the options that build its network
+  evaluation    the test protocols, as for train.py: evaluation=[center,ten_view]
+  trust         [<module>,...]: modules whose functions the run may use besides those of conf/
+  data.download true: data may be downloaded to data.root=<folder>
+  logger=wandb  also send the run to W&B; logger=tensorboard writes it for TensorBoard
+  trainer, data.num_workers, threads, data.root, runs_dir, cache_dir: as for train.py
 
 Examples:
   python scripts/evaluate.py run=b7cc5f7113d3 evaluation=dense_multi_scale
   python scripts/evaluate.py run=[b7cc5f7113d3,c8754e788a5f] evaluation=ten_view
   python scripts/evaluate.py run=vgg19.pt model=vgg19 activation=relu data=imagenet
 
-What a run lacks is tested from its last checkpoint and added to its record; an ensemble gets a
-record of its own; the result of a plain state_dict is printed and not recorded.
+Results that a run's record lacks are added to it. An ensemble gets a record of its own. The results
+of a state_dict are only printed. Start several processes with torchrun.
 """
 
 import sys

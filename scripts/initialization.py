@@ -1,15 +1,15 @@
 """How initialisations carry the signal through networks: results/INITIALIZATION.md.
 
-    python scripts/initialization.py                   all of it, some forty minutes on one core
-    python scripts/initialization.py chains            50 layers with every built-in activation
-    python scripts/initialization.py resnet18 vgg16_bn networks again, beside what is there
-    python scripts/initialization.py --check           exit with 1 where the page is stale
+    python scripts/initialization.py                    everything: forty minutes on one core
+    python scripts/initialization.py chains             50 layers with every built-in activation
+    python scripts/initialization.py resnet18 vgg16_bn  some networks; the others keep their numbers
 
 Every ReLU, GELU, SiLU and Hardswish of a network is replaced by PReLU or by GELU. The mean square
 of what enters its last block, of what leaves it, and of the scores is measured on standard normal
 images, in training mode without dropout, over 8 seeds.
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -235,8 +235,13 @@ def page(results: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    check = arguments == ["--check"]
-    names = [] if check else arguments or [CHAINS, *BLOCKS]
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("network", nargs="*", help="networks to measure again (default: all)")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the page is stale")
+    options = parser.parse_args(arguments)
+    check, names = options.check, options.network
+    names = [] if check else names or [CHAINS, *BLOCKS]
     if unknown := [name for name in names if name not in (CHAINS, *BLOCKS)]:
         raise InputError(f"{unknown[0]} is not known; choose from: {CHAINS}, {', '.join(BLOCKS)}")
     results = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}

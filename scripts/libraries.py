@@ -1,13 +1,13 @@
 """Initialisation beside other libraries: results/LIBRARIES.md, from results/libraries.json.
 
-    python scripts/libraries.py                    all of it, some twenty minutes on one core
-    python scripts/libraries.py "50 layers, SiLU"  networks again, beside what is there
-    python scripts/libraries.py --check            exit with 1 where the page is stale
+    python scripts/libraries.py                    everything: twenty minutes on one core
+    python scripts/libraries.py "50 layers, SiLU"  some networks; the others keep their numbers
 
 Small networks of different kinds get their first weights in eight ways, and are trained for 200
 steps of Adam on handwritten digits of 8 px, from three seeds each. It needs AnyInit, which is no
 dependency of this project: `pip install anyinit==0.4.0`."""
 
+import argparse
 import copy
 import importlib.util
 import json
@@ -290,8 +290,13 @@ def page(results: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    check = arguments == ["--check"]
-    names = [] if check else arguments or [*NETWORKS]
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("network", nargs="*", help="networks to measure again (default: all)")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the page is stale")
+    options = parser.parse_args(arguments)
+    check, names = options.check, options.network
+    names = [] if check else names or [*NETWORKS]
     if unknown := [name for name in names if name not in NETWORKS]:
         raise InputError(f"{unknown[0]} is not known; choose from: {', '.join(NETWORKS)}")
     if names and importlib.util.find_spec("anyinit") is None:

@@ -1,8 +1,7 @@
-"""Make docs/results/performance.md from results/bench/*.json; with --check exit with 1 where it is
-stale."""
+"""Write docs/results/performance.md from results/bench/*.json."""
 
+import argparse
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -156,5 +155,8 @@ def document() -> str:
 
 if __name__ == "__main__":
     with cli_errors():
-        check = sys.argv[1:] == ["--check"]
-        write_or_check({OUT: document()}, check, "python scripts/performance.py")
+        parser = argparse.ArgumentParser(description=__doc__)
+        parser.add_argument("--check", action="store_true", help="exit with 1 if the page is stale")
+        write_or_check(
+            {OUT: document()}, parser.parse_args().check, "python scripts/performance.py"
+        )

@@ -1,11 +1,10 @@
-"""Convert the official archives to a folder to train from: the stages of `dvc.yaml` and of
-`pipelines/*/dvc.yaml`.
+"""Convert ImageNet's official archives to shards to train from. DVC calls these stages.
 
 Examples:
-  python scripts/prepare_imagenet.py verify       # the archives are the pinned bytes
-  python scripts/prepare_imagenet.py prepare      # archives -> shards, indexes, manifest; continues
-                                                  after a stop
-  python scripts/prepare_imagenet.py statistics   # of the training images' centre crops
+  python scripts/prepare_imagenet.py verify       check the archives against their checksums
+  python scripts/prepare_imagenet.py prepare      write shards, indexes and the manifest; continues
+                                                  after an interruption
+  python scripts/prepare_imagenet.py statistics   compute the mean image and the covariances
 """
 
 import argparse
@@ -99,14 +98,16 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("stage", choices=("verify", "prepare", "statistics"), help="what to do, in this order")
+    add("stage", choices=("verify", "prepare", "statistics"), help="the stages, in this order")
     for name, path, text in (
         ("--settings", "conf/data/imagenet.yaml", "a file of conf/data"),
         ("--archives", "pipelines/imagenet/archives.yaml", "the list of archives"),
     ):
         add(name, type=Path, default=Path(path), help=f"{text} (default: ImageNet's)")
-    add("--pins", type=Path, help="a .dvc file that must pin what --archives says")
-    add("--out", type=Path, help="where verify (a file) and statistics (a folder) write")
+    add("--pins", type=Path, help="a .dvc file that must pin the same checksums as --archives")
+    add(
+        "--out", type=Path, help="the file that verify writes, or the folder that statistics writes"
+    )
     threads = "threads that read archives (default: one per core)"
     add("--threads", type=int, default=os.cpu_count(), help=threads)
     return parser.parse_args()

@@ -1,10 +1,10 @@
-"""Records to tables, claims, and Weights & Biases.
+"""Show runs, and write tables, claims and reports from their records.
 
 Examples:
   python scripts/report.py show activation=prelu,relu data=digits protocol=dense
   python scripts/report.py diff e6eb31a64f10 0c255a4692ea
 
-Every command prints what it found or did as JSON with --json.
+With --json every command prints its result as JSON.
 """
 
 import argparse
@@ -56,8 +56,7 @@ Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same i
 
 
 def show(runs: Path, filters: list[str]) -> Outcome:
-    """Print the runs that fit, with their errors by the protocol that is asked for, or the usual
-    one."""
+    """Print the runs that match the filters, with their test errors."""
     selected = listing.select(known_runs(runs), filters)
     protocols = [text.partition("=")[2] for text in filters if text.startswith("protocol=")]
     usual = listing.usual_protocol(selected)
@@ -89,8 +88,8 @@ def check_runs(runs: Path) -> None:
 
 
 def collect(runs: Path) -> Outcome:
-    """Copy the records of experiments and claims from `runs` to results; say which are left out,
-    and why."""
+    """Copy finished runs of experiments and claims to results/, and name those left out with the
+    reason."""
     check_runs(runs)
     copied, of_claims, left_out = [], [], {}
     for path in sorted(runs.glob("*/record.json")):
@@ -118,7 +117,7 @@ def collect(runs: Path) -> Outcome:
 
 
 def write_tables(check: bool) -> Outcome:
-    """Register the experiments and write results/TABLES.md, or say which are stale."""
+    """Write results/TABLES.md and the list of experiments that it shows."""
     documents.write_or_check({EXPERIMENTS: experiments()}, check, "make table")
     known_experiments.cache_clear()
     found = tables.load(RESULTS / "records")
@@ -149,8 +148,8 @@ def experiments() -> str:
 
 
 def write_claims(check: bool) -> Outcome:
-    """Register the claims' arms, and write results/CLAIMS.md, FINDINGS.md and QUESTIONS.md, of each
-    claim a page, its runs, and a figure where its numbers changed; or say which are stale."""
+    """Write CLAIMS.md, FINDINGS.md, QUESTIONS.md and REPORT.md in results/, and the page, runs and
+    figure of each claim."""
     from rectifiers.claims import figures
 
     folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
@@ -219,8 +218,7 @@ def check_claims(found: Sequence[TrainingRecord]) -> str:
 
 
 def write_readme(check: bool) -> Outcome:
-    """Write what README.md and the first tutorial show of the records, a run and a picture, or say
-    whether they are stale."""
+    """Write the run and the picture that README.md and the first tutorial show."""
     from rectifiers.claims import figures
 
     readme, command = ROOT / "README.md", "python scripts/report.py readme"
@@ -254,7 +252,7 @@ def write_readme(check: bool) -> Outcome:
 
 
 def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
-    """Save the W&B report of what is collected, or write its document to a file."""
+    """Write the W&B report of the collected runs, to W&B or to a file."""
     from rectifiers.tracking import report  # here and not above: it takes seconds to import
 
     found = tables.load(RESULTS / "records")
@@ -269,7 +267,7 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
 
 
 def check_all() -> Outcome:
-    """Make every committed file again and name those that differ."""
+    """Compute each committed result again, and name the files that differ."""
 
     def run(command: str) -> str:
         program, *arguments = command.split()
@@ -286,14 +284,19 @@ def check_all() -> Outcome:
 
 # The commands with their options; each is a function, and its options are the function's arguments.
 OF_RUNS = {"--runs": {"type": Path, "default": RUNS, "help": "the folder of runs (default: runs)"}}
-OF_FILES = {"--check": {"action": "store_true", "help": "only say whether it is stale"}}
-FILTERS = "activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
-A_RUN = {"help": "a run's name, its beginning, or a record's path"}
+OF_FILES = {
+    "--check": {
+        "action": "store_true",
+        "help": "write nothing; exit with 1 if a file is out of date",
+    }
+}
+FILTERS = "filters, as in activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
+A_RUN = {"help": "a run id, the beginning of one, or the path of a record"}
 OF_WANDB: dict[str, dict[str, Any]] = {
-    "--project": {"default": "rectifiers", "help": "the project of the runs (default: rectifiers)"},
-    "--entity": {"help": "whose project it is (default: the account's own)"},
-    "--table": {"help": "the group of one table or figure: table2, figure3 (default: all)"},
-    "--out": {"type": Path, "help": "write the document to this file, and send nothing"},
+    "--project": {"default": "rectifiers", "help": "W&B's project (default: rectifiers)"},
+    "--entity": {"help": "owner of the project (default: your account)"},
+    "--table": {"help": "one table or figure, such as table2 (default: all)"},
+    "--out": {"type": Path, "help": "write the report to this file, without W&B"},
 }
 COMMANDS: dict[str, tuple[Any, dict[str, dict[str, Any]]]] = {
     "show": (show, OF_RUNS | {"filters": {"nargs": "*", "metavar": "key=value", "help": FILTERS}}),

@@ -1,10 +1,11 @@
-"""Read every pinned byte again and name the files that differ; `make verify-data`.
+"""Read all prepared data again and name the files that differ from their pinned checksums.
 
 DVC trusts a file of unchanged time and size, and a cache that is linked to it. This program does
 not: it compares archives with `pipelines/*/archives.yaml`, other outputs with `dvc.lock`, and the
-files below them with the manifest. What the pipelines of ImageNet and Imagenette make counts where
-it is there; a missing file of the miniature is an error."""
+files below them with the manifest. Data of ImageNet and Imagenette are checked if they are there; a
+missing file of the miniature is an error."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -78,6 +79,7 @@ def cache(project: Path) -> Path:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with cli_errors():
         project = Path.cwd()
         errors = list(find_errors(project))

@@ -6,7 +6,7 @@ benchmark, and needs the extras of `pip install rectifiers[all]`."""
 import pkgutil
 from typing import Any
 
-__version__ = "0.3.0"
+__version__ = "1.0.0"
 
 PUBLIC = {
     "activations": "activations",

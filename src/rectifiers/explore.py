@@ -1,5 +1,4 @@
-"""Open the explorer, one page that shows whether a signal survives the depth: `python -m
-rectifiers.explore`."""
+"""Open the explorer, a page that shows how signal and gradient pass through the layers."""
 
 import argparse
 import webbrowser
@@ -11,7 +10,9 @@ PAGE = Path(__file__).with_name("explorer.html")
 def main() -> None:
     """Print the page's path, and open it in a browser unless `--print-path` is given."""
     parser = argparse.ArgumentParser(prog="python -m rectifiers.explore", description=__doc__)
-    parser.add_argument("--print-path", action="store_true", help="open no browser")
+    parser.add_argument(
+        "--print-path", action="store_true", help="print the path of the page and open no browser"
+    )
     arguments = parser.parse_args()
     print(PAGE)
     if not arguments.print_path:

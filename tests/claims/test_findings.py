@@ -1,15 +1,18 @@
 """The pages of findings and questions: words from the claims' effects, in rows."""
 
+import re
 from pathlib import Path
 
 import yaml
 
+from conftest import ROOT
 from made_up import altered
 from made_up_claims import BASE, LOST, runs
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import ClaimResult, Verdict, answer
 from rectifiers.claims.report import FOLDER, answer_rows, claim_page, pages
 
+RESULTS = ROOT / "results"
 DOWN = [b - x for b, x in zip(BASE, (1.0, 1.1, 0.9, 1.0, 1.0), strict=True)]
 
 
@@ -41,6 +44,14 @@ def test_all_claims_have_a_page() -> None:
         assert texts["CLAIMS.md"].count(f"(claims/{claim.name}.md)") == 1
     changed = yaml.safe_load((FOLDER / "changes.yaml").read_text())
     assert changed.keys() <= {claim.name for claim in claims()}
+
+
+def test_report_has_negative_results_first() -> None:
+    negative, positive = (RESULTS / "REPORT.md").read_text().split("### Supported")
+    rows = (RESULTS / "FINDINGS.md").read_text()
+    for name in re.findall(r"contradicted \(\[(\w+)\]", rows):
+        assert f"[{name}]" in negative.partition("## Results")[2], name
+    assert "## What was easy" in positive
 
 
 def test_a_withdrawn_claim_keeps_its_numbers(made_up) -> None:

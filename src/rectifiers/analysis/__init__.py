@@ -20,33 +20,35 @@ Components = Annotated[int, Range(ge=1, le=4096)]
 
 
 class Propagation(Section):
-    seeds: Networks = Field(5, description="networks, each with images of its own")
+    seeds: Networks = Field(5, description="number of networks, each with its own images")
     inputs: Literal["data", "gaussian"] = Field(
-        "data", description="preprocessed training images, or N(0, 1)"
+        "data", description="data: preprocessed training images; gaussian: N(0, 1)"
     )
 
 
 class Gain(Section):
-    seeds: Networks = Field(5, description="networks per activation")
-    depth: Annotated[int, Range(ge=2, le=1000)] = Field(50, description="layers")
+    seeds: Networks = Field(5, description="number of networks per activation")
+    depth: Annotated[int, Range(ge=2, le=1000)] = Field(50, description="number of layers")
     beside: tuple[str, ...] | None = Field(
-        None, description="what it is compared with, by name; null: all of conf/activation"
+        None, description="activations to compare with; null: all of conf/activation"
     )
 
 
 class Fisher(Section):
-    seeds: Annotated[int, Range(ge=2, le=1000)] = Field(5, description="runs per arm")
+    seeds: Annotated[int, Range(ge=2, le=1000)] = Field(5, description="runs per slope")
     slopes: tuple[Slope, ...] = Field(
-        (0.0, 0.01, 0.1, 0.25, 0.5), min_length=1, description="0: ReLU; fixed: LReLU, and PReLU"
+        (0.0, 0.01, 0.1, 0.25, 0.5),
+        min_length=1,
+        description="fixed slopes, 0 for ReLU; a learned one is always added",
     )
     snapshots: Annotated[int, Range(ge=1, le=50)] = Field(
-        3, description="along the training, its start and its end included; 1: the start alone"
+        3, description="number of measurements from start to end of a training; 1: only the start"
     )
 
 
 class Preprocessing(Section):
     components: tuple[Components, ...] = Field(
-        (1, 4, 16, 64), min_length=1, description="from which images are rebuilt"
+        (1, 4, 16, 64), min_length=1, description="numbers of components to rebuild images from"
     )
 
 

@@ -121,8 +121,8 @@ class Entry:
                 places.append(argument)
             else:
                 raise InputError(
-                    f"{argument} cannot be chosen: tasks fix all but the activation and the "
-                    "initialiser; give activation=, init= and their settings, or a place: "
+                    f"{argument} cannot be chosen: a task fixes all but activation and "
+                    "initialiser; give activation=, init=, their settings, or one of: "
                     f"{', '.join(PLACES)}"
                 )
         if not any(override.startswith("activation=") for override in overrides):

@@ -1,7 +1,8 @@
-"""What the claims' records say, for readers: `results/FINDINGS.md` and `QUESTIONS.md` in words,
+"""What the records of claims say: `FINDINGS.md`, `QUESTIONS.md` and `REPORT.md` in words,
 `CLAIMS.md` with a row for each claim, and of each claim a page and a table of its runs."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +121,7 @@ def runs_csv(claim: Claim, records: Iterable[TrainingRecord]) -> str:
 def pages(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()) -> dict[str, str]:
     """Return all documents by their path below results/, from the claims and all their records,
     those of searches among them."""
-    texts = {"CLAIMS.md": claims_page(results)}
+    texts = {"CLAIMS.md": claims_page(results), "REPORT.md": report_page(results, records)}
     for name in ("findings", "questions"):
         rows = answer_rows(FOLDER / f"{name}.yaml", results)
         texts[f"{name.upper()}.md"] = render(name, rows=markdown(rows[0], rows[1:]))
@@ -155,18 +156,58 @@ def answer_rows(path: Path, results: Iterable[ClaimResult]) -> list[list[str]]:
             raise InputError(f"{path.name} names {unknown.pop()}, which is not a claim")
         for name in sorted(texts, key=lambda name: by_name[name].verdict in NO_VERDICT):
             result = by_name[name]
-            verdicts.append(f"{result.verdict} ([{name}](claims/{name}.md))")
+            verdicts.append(_linked(result))
             if result.verdict in NO_VERDICT:
                 continue
-            try:
-                words.append(texts[name].format(*map(Effect.of, result.tests), **facts(result)))
-            except (KeyError, IndexError) as missing:
-                raise InputError(f"{path.name}: {name} has no {{{missing}}}") from missing
+            words.append(_in_words(texts[name], result, path))
             evidence.append(f"{scale(result)}, [figure]({FIGURES}/{name}.svg)")
         paper = [entry["paper"]] if has_paper else []
         cells = ("<br>".join(lines) for lines in (words or ["not run"], evidence or ["-"]))
         rows.append([entry["question"], *paper, *cells, "<br>".join(verdicts)])
     return rows
+
+
+def _linked(result: ClaimResult) -> str:
+    return f"{result.verdict} ([{result.claim.name}](claims/{result.claim.name}.md))"
+
+
+def _in_words(text: str, result: ClaimResult, path: Path) -> str:
+    try:
+        return text.format(*map(Effect.of, result.tests), **facts(result))
+    except (KeyError, IndexError) as missing:
+        raise InputError(f"{path.name}: {result.claim.name} has no {{{missing}}}") from missing
+
+
+def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord]) -> str:
+    """Return REPORT.md: of each finding its first experiment and all that contradict, by verdict,
+    the negative first; and what all runs took."""
+    path = FOLDER / "findings.yaml"
+    by_name = {result.claim.name: result for result in results}
+    lines, shown = {}, []
+    for entry in yaml.safe_load(path.read_text()):
+        run = [by_name[n] for n in entry["find"] if by_name[n].verdict not in NO_VERDICT]
+        shown += run[:1] + [r for r in run[1:] if r.verdict is Verdict.CONTRADICTED]
+        for name in (result.claim.name for result in run):
+            words = _in_words(entry["find"][name], by_name[name], path)
+            lines[name] = f"{entry['question']} {words} ([{name}](claims/{name}.md))"
+    groups: dict[Verdict, list[str]] = {}
+    for result in in_order(shown):
+        groups.setdefault(result.verdict, []).append(lines[result.claim.name])
+    machines = (record.provenance.machine for record in records)
+    names = sorted(
+        {machine.cpu if machine.device == "cpu" else machine.device for machine in machines}
+    )
+    data = Counter(str(record.choices.get("data")) for record in records)
+    return render(
+        "report",
+        verdict=lambda name: _linked(by_name[name]),
+        groups=groups,
+        counts=_counts([result for result in results if not result.claim.is_check]),
+        runs=f"{len(records):,}",
+        hours=f"{sum(record.wall_s for record in records) / 3600:.0f}",
+        machines=" and ".join(names),
+        data=", ".join(f"{name} {count:,}" for name, count in data.most_common()),
+    )
 
 
 def facts(result: ClaimResult) -> dict[str, Effect | str]:
@@ -189,13 +230,17 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
     return render(
         "claims",
         count=len(evidence),
-        counts=", ".join(f"{sum(r.verdict is v for r in evidence)} {v}" for v in Verdict),
+        counts=_counts(evidence),
         judged=len(judged),
         supported=sum(max(t.test.criterion.chance() for t in r.tests) for r in judged),
         contradicted=sum(0.025 * len(result.tests) for result in judged),
         checks=[result.claim.name for result in results if result.claim.is_check],
         rows=markdown(head, map(_claim_row, in_order(results))),
     )
+
+
+def _counts(results: Sequence[ClaimResult]) -> str:
+    return ", ".join(f"{sum(r.verdict is v for r in results)} {v}" for v in Verdict)
 
 
 def _claim_row(result: ClaimResult) -> list[str]:

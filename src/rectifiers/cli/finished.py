@@ -139,6 +139,6 @@ def _folder_of(name: str, runs: Path) -> Path:
             "more of it"
         )
     raise InputError(
-        f"run={name} is not a finished run: there is no {runs / name / 'record.json'}; python "
-        "scripts/report.py show prints what there is, and runs_dir= says where"
+        f"run={name} is not a finished run: there is no {runs / name / 'record.json'}; list "
+        "runs with python scripts/report.py show, or give their folder with runs_dir="
     )

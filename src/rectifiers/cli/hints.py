@@ -136,7 +136,7 @@ def _of_key(key: str, known: Sequence[str]) -> str:
     if place == "trainer" and name in OWN_TRAINER_ARGUMENTS:
         return f"{key} is set by train.py itself; leave it out"
     if place == "trainer" and name in MORE_TRAINER_ARGUMENTS:
-        return f"{key} is an argument of Lightning's Trainer, which takes a plus here: +{key}"
+        return f"{key} is an argument of Lightning's Trainer and needs a plus: +{key}"
     near = [OLD_KEYS[key]] if key in OLD_KEYS else near_keys(key, known)
     beside = [other for other in known if other.rpartition(".")[0] == place]
     if near:

@@ -133,9 +133,8 @@ def _download(place: Path, is_allowed: bool) -> None:
     is_default = place.resolve() == Path("data").resolve()
     if not is_default and any(not path.name.startswith(".") for path in place.iterdir()):
         raise InputError(  # more likely a mistake than the place for the archive
-            f"data.root={place} has no train/ and test/, nor the official archive of CIFAR-10; "
-            f"give the folder that has, or an empty one for the download of {PACKED}, or read "
-            "images of your own by data=folder"
+            f"data.root={place} contains neither train/ and test/ nor {PACKED}; give a folder "
+            f"that does, an empty one to download into, or data=folder for images of your own"
         )
     if not is_allowed:
         raise InputError(

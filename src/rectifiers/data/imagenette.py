@@ -70,9 +70,8 @@ def _unpacked(place: Path, size: Size, is_allowed: bool) -> Path:
         raise not_official(archive)
     if not is_allowed:
         raise InputError(
-            f"data=imagenette has no train/ and val/ under data.root={place}, {base} is not there, "
-            "and data.download=false; point data.root to the photographs, or give "
-            f"data.download=true to unpack {name}"
+            f"data.root={place} contains neither train/ and val/ nor {base.name}; give the folder "
+            f"of the photographs, or data.download=true to fetch and unpack {name}"
         )
     try:
         datasets.Imagenette(place, size=size, download=True)

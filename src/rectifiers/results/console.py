@@ -60,15 +60,14 @@ def effort(record: TrainingRecord) -> str:
     is_cosine = "_target_" in record.science.get("scheduler", {})
     dropped = "" if is_cosine else f"learning rate dropped after epoch: {drops}; "
     batches = record.science.get("trainer", {}).get("overfit_batches")
-    images = f"{record.images.train:,} images (the paper: 75 of ImageNet)"
+    images = f"{record.images.train:,} images (paper: 75 epochs of ImageNet)"
     if batches:
         images = f"the same {batches} batches of {record.science['optim']['global_batch']} images"
     speed = record.images_per_second
-    rate = f", {speed:,.0f} training images a second" if speed else ""
+    rate = f", {speed:,.0f} training images per second" if speed else ""
     return (
         f"{network.depth} layers, {weights:,} parameters{slopes}\n"
-        f"{network.multiply_adds:,} multiply-adds an image of {network.input_px} x "
-        f"{network.input_px}\n"
+        f"{network.multiply_adds:,} MACs per {network.input_px} x {network.input_px} image\n"
         f"{record.epochs} of {planned} epochs of {images}\n"
         f"{dropped}validated on {record.images.val:,} images\n"
         f"{record.wall_s:.0f} s{rate}"

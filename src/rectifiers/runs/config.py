@@ -38,13 +38,13 @@ class RunConfig(Section):
     """All that makes a run: resolved and checked once, never changed. `replaced` and its like
     return another one."""
 
-    #: weights, data order, augmentation and dropout each get their own stream of it
+    #: of weights, data order, augmentation and dropout; each has its own stream
     seed: Annotated[int, Range(ge=0, le=2**32 - 1)]
-    rerun: bool  #: whether to run again although the run exists; the old one goes to runs/replaced
-    runs_dir: Path  #: a run's folder is <runs_dir>/<hash of what it is>
-    #: fitted preprocessing, by a hash of its inputs, and the hashes of image files
+    rerun: bool  #: whether to repeat a run that exists; the old one is moved to runs/replaced
+    runs_dir: Path  #: the folder of a run is <runs_dir>/<run id>
+    #: folder that keeps fitted preprocessing and the hashes of image files
     cache_dir: Path
-    activation: Target  #: what stands after each layer with weights but the last
+    activation: Target  #: the activation after each layer with weights, except the last
     init: Init
     model: Model
     preprocess: Preprocess
@@ -55,23 +55,24 @@ class RunConfig(Section):
     evaluation: Evaluation
     logger: Loggers = Field(default_factory=lambda: Loggers.model_validate({}))
     checkpoint: Checkpoint
-    #: what is done to the network while it trains, or measured: callbacks of ours and Lightning's
+    #: callbacks that change or measure the network while it trains
     callbacks: dict[str, Target] | None = None
-    #: words that loggers keep beside the run
+    #: words that loggers store with the run
     tags: tuple[str, ...] = ()
-    ckpt_path: Path | None = None  #: a checkpoint of this very run to go on from; null: its newest
-    #: threads of torch; null: its own choice
+    #: a checkpoint of this run to continue from; null: its newest
+    ckpt_path: Path | None = None
+    #: number of threads of torch; null: torch's default
     threads: Annotated[int, Range(ge=1, le=4096)] | None = None
     compile: bool = False  #: whether torch.compile compiles the network
-    channels_last: bool = True  #: order of maps in memory; the same numbers but for rounding
-    #: whether maps are computed again in the backward pass instead of kept; the same bits
+    channels_last: bool = True  #: order of maps in memory; changes only the rounding
+    #: compute maps again in the backward pass instead of keeping them; same bits
     activation_checkpointing: bool = False
-    #: bfloat16, TF32, channels last, fused optimiser, trainer.benchmark, and a compiled network in
-    #: CUDA graphs, whatever the other keys say; part of what a run is. GPUs with bfloat16 only
+    #: the fastest setting of a GPU with bfloat16: bfloat16, TF32, channels last, fused optimiser,
+    #: trainer.benchmark, and CUDA graphs, whatever the other keys say; part of the run id
     fast: bool = False
-    #: seconds that a process waits for another one, or for images, before the run ends
+    #: seconds to wait for another process, or for images, before the run ends
     timeout_s: Annotated[float, Range(gt=0, le=86400)] = 600
-    #: experiments whose runs are averaged, instead of a run of its own
+    #: experiments of an ensemble, whose runs are averaged
     members: tuple[str, ...] | None = None
 
     @classmethod

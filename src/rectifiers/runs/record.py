@@ -48,8 +48,8 @@ class Member(Section):
 
     run: str
     choices: dict[str, str | None]
-    """Option of each configuration group; the module, LeakyReLU(...), in the place of an
-    activation's option where another function than the option's was given."""
+    """Option of each configuration group; for an activation that is no option its module, such as
+    LeakyReLU(...)."""
     science: Science
     """The configuration that can change a number; its hash is the run's name."""
     images: SplitSizes
@@ -85,10 +85,10 @@ class TrainingRecord(_Common):
     kind: Literal["training"]
     status: Literal["finished", "diverged"]
     diverged: Divergence | None
-    """Where it diverged; null where it finished."""
+    """Where it diverged; null if it finished."""
     overrides: list[str] | None
-    """What was typed after `python train.py`, without the places of this machine; null for a run
-    from Python."""
+    """Command line after `python train.py`, without paths of the machine; null for a run from
+    Python."""
     science: Science
     compute: Json
     """Configuration of the device and its processes."""
@@ -99,7 +99,7 @@ class TrainingRecord(_Common):
     init_report: list[InitReportEntry]
     """One entry per layer with weights, from the first."""
     warnings: list[str]
-    """Sentences that were printed."""
+    """Warnings that were printed."""
     slopes: dict[str, Slopes]
     """Learned slopes by layer; empty without any, and for a diverged run."""
     drop_epochs: list[Positive]

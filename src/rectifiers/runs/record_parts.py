@@ -55,10 +55,9 @@ class SplitSizes(Section):
 
     train: Positive
     val: Positive
-    """Those that choose rates, drops and the end of a training."""
+    """Images that validate: they decide on learning rates, drops and the end of a training."""
     test: Positive | None
-    """Those that only a finished run is tested on; null where it is tested on val, as in the
-    paper."""
+    """Images that only a finished run is tested on; null if val tests it, as in the paper."""
 
     @property
     def tested(self) -> str:
@@ -77,11 +76,11 @@ class Errors(Section):
     num_images: Positive
     top1_correct: Count
     top1_error_pct: Percent
-    """Share of the other images, %."""
+    """Share of the images whose top-1 answer is wrong, %."""
     top5_correct: Count | None
     """Images whose class is among the five highest scores; null for five classes or fewer."""
     top5_error_pct: Percent | None
-    """Share of the other images, %."""
+    """Share of the images whose class is not among the five highest scores, %."""
 
     @property
     def top1_errors(self) -> int:
@@ -103,7 +102,7 @@ class Errors(Section):
 
 
 class ProtocolResult(Errors):
-    """What a test protocol found."""
+    """The result of a test protocol."""
 
     by_scale: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")], Errors]
     """Errors by scale in pixels; empty for a protocol of one scale."""
@@ -117,7 +116,7 @@ class ProtocolResult(Errors):
     """One bit per image of the split, 1 for a correct top-1 answer; hexadecimal, the first image in
     the highest bit."""
     split: Literal["val", "test"]
-    """The images that were tested; val: those that chose rates and drops."""
+    """The images that were tested."""
     settings: Json
     """Configuration of the protocol."""
     multiply_adds: Count
@@ -131,7 +130,7 @@ class ProtocolResult(Errors):
     git_sha: str | None
     """Commit of the source that tested; null outside of a checkout."""
     git_dirty: bool | None
-    """Whether the source departed from its commit; null outside of a checkout."""
+    """Whether the source differed from its commit; null outside of a checkout."""
 
     @model_validator(mode="after")
     def _check_mask(self) -> "ProtocolResult":
@@ -150,7 +149,7 @@ class ProtocolResult(Errors):
 
 
 class EnsembleResult(ProtocolResult):
-    """What a test protocol found of the mean of the members' scores."""
+    """The result of a test protocol for the mean of the members' scores."""
 
     member_scores: list[str | None]
     """Digest of each member's kept scores, in the order of `members`."""
@@ -173,7 +172,7 @@ class Network(Section):
 
 
 class InitReportEntry(Section):
-    """What the initialiser asked of a layer, and what it drew."""
+    """What the initialiser aimed at in a layer, and what it drew."""
 
     layer: str
     shape: Annotated[list[Positive], Field(min_length=1)]
@@ -191,11 +190,11 @@ class InitReportEntry(Section):
     """1 / sqrt(E[f'^2]); null where it does not exist."""
     rule: str
     std_asked: Number
-    """Standard deviation that the rule asks for."""
+    """Standard deviation of the rule."""
     std_drawn: Number
-    """Standard deviation of what was drawn."""
+    """Standard deviation of the drawn weights."""
     mean_drawn: Number
-    """Mean of what was drawn."""
+    """Mean of the drawn weights."""
     bias: Number | str
     """Constant, or the name of the rule that drew the biases."""
 
@@ -212,11 +211,11 @@ class Slopes(Section):
 
 
 class Divergence(Section):
-    """Where a training stopped being finite."""
+    """Where the loss or a layer was first not finite."""
 
     step: Count
     layer: str
-    """First layer at which it can be seen."""
+    """First layer that is not finite."""
 
 
 class Machine(Section):
@@ -225,8 +224,8 @@ class Machine(Section):
     system: str
     cpu: str
     instructions: str | None = None
-    """Of the processor, as torch's kernels use them: another set rounds otherwise. None: of a run
-    before 0.3.0."""
+    """Instruction set of torch's kernels, such as AVX2; another one rounds differently. Null in
+    records before 0.3.0."""
     cores: int | None
     """Logical processors."""
     threads: int
@@ -236,14 +235,14 @@ class Machine(Section):
 
 
 class Provenance(Section):
-    """Where numbers come from. Nothing here names a person, a host or a secret."""
+    """Where numbers come from. Contains no names of people or hosts and no secrets."""
 
     code: str
     """Fingerprint of the source."""
     git_sha: str | None
     """Commit of the source; null outside of a checkout."""
     git_dirty: bool | None
-    """Whether the source departed from its commit; null outside of a checkout."""
+    """Whether the source differed from its commit; null outside of a checkout."""
     lock: str | None
     data: str
     data_pinned: bool | None

@@ -62,13 +62,13 @@ class Target(Section):
 class Init(Target):
     """How weights and biases start."""
 
-    bias: Real | Literal["torch_default"]  #: of every bias; torch_default: uniform up to 1/sqrt(n)
-    #: empirical: each layer is corrected by its responses to the first batch; see
+    bias: Real | Literal["torch_default"]  #: value of biases; torch_default: uniform, +-1/sqrt(n)
+    #: empirical: correct each layer by its responses to the first batch; see
     #: `rectifiers.initialize`
     mode: Literal["closed_form", "empirical"] = "closed_form"
-    #: whether the first layer, which has no activation before it, gets variance 1/n
+    #: whether the first layer gets variance 1/n, because no activation precedes it
     first_layer_linear: bool
-    #: fixed standard deviations of the linear layers in order
+    #: fixed standard deviations of the linear layers, in order
     fc_std: tuple[Positive, ...] | None
 
     @model_validator(mode="after")
@@ -84,19 +84,19 @@ class Init(Target):
 
 
 class Model(Section):
-    """The network: a chain of `rows`, whose further keys are for the rows to refer to, or what
-    `_target_` builds."""
+    """The network: a chain of `rows`, which may refer to further keys, or a module that `_target_`
+    builds."""
 
     model_config = ConfigDict(extra="allow")
     #: the layers; see `rectifiers.models.rows`
     rows: tuple[JsonObject, ...] | None = None
-    #: a function (activation, classes, channels, input_px) -> module, instead
+    #: instead of rows: a function (activation, classes, channels, input_px) -> module
     target: str | None = Field(None, alias="_target_")
-    width: Annotated[float, Range(gt=0, le=64)]  #: factor on filters and units
+    width: Annotated[float, Range(gt=0, le=64)]  #: factor on the numbers of filters and units
     #: batch: batch normalisation before each activation; fixup: Fixup's scalar biases and
     #: multipliers, in residual networks
     norm: Literal["none", "batch", "fixup"]
-    dropout: Annotated[float, Range(ge=0, lt=1)]  #: share of units dropped, where the rows say so
+    dropout: Annotated[float, Range(ge=0, lt=1)]  #: dropout rate, for rows that refer to it
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
@@ -126,48 +126,50 @@ class Model(Section):
 
 
 class Preprocess(Target):
-    """What is done to pixels, fitted to the training split."""
+    """How pixels are transformed, fitted to the training images."""
 
-    #: factor on the result, pixels from 0 to 1; unit_rms: divide by one root mean square
+    #: factor on the result for pixels from 0 to 1; unit_rms: makes the root mean square 1
     scale: Literal["unit_rms"] | Positive
 
 
 class Data(Target):
-    """The images, and how they are cut and varied."""
+    """The images, and how they are resized, cropped and augmented."""
 
-    #: held_out: a part of the training images chooses, and the held-out images test once; paper:
-    #: the held-out images do both
+    #: held_out: part of the training images validates, and the test images are used once; paper:
+    #: the test images do both
     protocol: Literal["held_out", "paper"] = "paper"
-    #: training images of each class that choose, under held_out; null: a tenth
+    #: training images per class held out for validation, with held_out; null: a tenth
     val_per_class: Count | None = None
     resize_px: Pixels  #: shorter side of an image, in pixels
-    crop_px: Count  #: side of the square that the network sees, in pixels; a signal's length
-    #: whether an image is a row of crop_px numbers, 1 x n, that is neither resized nor varied
+    crop_px: Count  #: side of the square crop, in pixels; or length of a signal
+    #: whether images are signals, 1 x crop_px, which are neither resized nor augmented
     signal: bool = False
     #: black pixels added to each side of a training image before the crop
     pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = 0
     flip: bool  #: whether half of the training images are mirrored
-    #: range that the shorter side is drawn from in training, instead of resize_px
+    #: range of the shorter side in training, in place of resize_px
     scale_jitter_px: tuple[Pixels, Pixels] | None
     #: standard deviation of the RGB shift in training; 0.1 in the paper
     color_sigma: Annotated[float, Range(ge=0, le=10)]
-    #: what the numbers of the RGB shift multiply; roots: standard deviations
+    #: factors of the RGB shift: eigenvalues, or their roots (standard deviations)
     color_scale: Literal["eigenvalues", "roots"] = "eigenvalues"
-    dense_scales_px: tuple[Pixels, ...]  #: shorter sides that dense testing at several scales uses
-    view_scales_px: tuple[Pixels, ...]  #: shorter sides that multi-view testing uses
-    width: float  #: what model.width is unless it is given
-    batch_size: Annotated[int, Range(ge=1, le=1_000_000)]  #: images of a step, over all processes
-    #: processes that load images, for each process that trains; 0: it loads them itself
+    dense_scales_px: tuple[Pixels, ...]  #: shorter sides for dense testing at several scales
+    view_scales_px: tuple[Pixels, ...]  #: shorter sides for multi-view testing
+    width: float  #: default of model.width
+    batch_size: Annotated[
+        int, Range(ge=1, le=1_000_000)
+    ]  #: images per step, of all processes together
+    #: loader processes per training process; 0: the training process loads
     num_workers: Annotated[int, Range(ge=0, le=1024)] = 0
-    patience: Count = 5  #: what scheduler.patience is unless it is given
-    #: hash of the data; null: filled in when the run starts, and part of its name
+    patience: Count = 5  #: default of scheduler.patience
+    #: hash of the data; null: filled in when the run starts; part of the run id
     content: str | None = None
-    #: skip: the next image replaces an unreadable one of training, and the record says so
+    #: skip: replace an unreadable training image by the next one; the record says so
     bad_images: Literal["error", "skip"] = "error"
     #: form of prepared images; tiled: JPEGs with restart markers, decoded faster
     store: Store = "tiled"
-    shard_bytes: ShardBytes = 2**30  #: size of a file of prepared images
-    allow_unpinned: bool = False  #: whether to train on prepared data that no dvc.lock names
+    shard_bytes: ShardBytes = 2**30  #: size of a file of prepared images, in bytes
+    allow_unpinned: bool = False  #: whether to train on prepared data without a committed dvc.lock
 
     @property
     def awaits_content(self) -> bool:
@@ -198,25 +200,25 @@ class Data(Target):
 
 
 class Optim(Target):
-    """The optimiser: a class of `torch.optim`, on parameter groups of our own."""
+    """The optimiser: a class of `torch.optim`, with this project's parameter groups."""
 
     lr: Positive  #: learning rate of the first epoch, or of the end of warm-up
-    weight_decay: NonNegative  #: decay of the weights of conv and linear layers alone
+    weight_decay: NonNegative  #: only on the weights of conv and linear layers
     slope_weight_decay: NonNegative = 0.0  #: decay of learned slopes; the paper has none
     bias_lr_factor: Positive  #: factor on the learning rate of biases
-    momentum: Annotated[float, Range(ge=0, lt=1)] | None = None  #: where the optimiser has one
-    fused: bool = True  #: one pass over each weight; the same numbers but for rounding
+    momentum: Annotated[float, Range(ge=0, lt=1)] | None = None  #: if the optimiser has one
+    fused: bool = True  #: fused kernels; changes only the rounding
 
 
 class Scheduler(Target):
-    """How the learning rate changes: `plateau` and `multistep` of ours, or a class of
-    `torch.optim.lr_scheduler`, stepped after each epoch."""
+    """How the learning rate changes after each epoch: `plateau`, `multistep`, or a class of
+    `torch.optim.lr_scheduler`."""
 
     #: epochs in which the learning rate rises to optim.lr, step by step
     warmup_epochs: Annotated[int, Range(ge=0, le=100_000)] = 0
-    #: what a drop divides the learning rate by
+    #: a drop divides the learning rate by this
     drop_factor: Annotated[float, Range(gt=1, le=LARGEST)] = 10.0
-    max_drops: Annotated[int, Range(ge=0)] | None = None  #: drops at most
+    max_drops: Annotated[int, Range(ge=0)] | None = None  #: largest number of drops
     patience: Count | None = None  #: epochs without a new lowest error before a drop
     #: epochs after which the learning rate drops
     milestones: tuple[Count, ...] | None = None
@@ -233,15 +235,15 @@ class Trainer(Section):
     """Arguments of Lightning's Trainer."""
 
     model_config = ConfigDict(extra="allow")
-    accelerator: Literal["cpu", "gpu"]  #: what trains and tests
+    accelerator: Literal["cpu", "gpu"]  #: the device
     #: processes per machine; auto: as many as GPUs, or as torchrun or srun started
     devices: Count | Literal["auto"]
     num_nodes: Count | Literal["auto"]  #: machines; auto: as many as torchrun or srun started
-    #: of numbers; part of what a run is. 16-mixed works on a GPU only
+    #: part of the run id; 16-mixed needs a GPU
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
     max_epochs: Annotated[int, Range(ge=1, le=100_000)]  #: passes over the training images
-    #: whether cuDNN tries its algorithms on the first batch of each shape and keeps the fastest;
-    #: the same numbers but for rounding. GPUs only
+    #: whether cuDNN measures its algorithms on the first batch of each shape and keeps the fastest;
+    #: changes only the rounding; needs a GPU
     benchmark: bool = False
 
     @property
@@ -266,7 +268,7 @@ class Evaluation(Section):
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Target]
-    #: each image's scores are kept in <run>/scores/<protocol>.npz; four bytes per image and class
+    #: write each image's scores to <run>/scores/<protocol>.npz; four bytes per image and class
     keep_scores: bool
 
     @property
@@ -284,13 +286,13 @@ class Wandb(Target):
     """Weights & Biases."""
 
     project: str = "rectifiers"  #: the project in Weights & Biases
-    entity: str | None = None  #: whose project it is; null: the account's own
-    group: str | None = None  #: of runs; null: the experiment's table, or the name of the sweep
+    entity: str | None = None  #: owner of the project; null: your account
+    group: str | None = None  #: group of the run; null: the experiment's table, or the sweep
     #: auto: online after wandb login, else offline
     mode: Literal["auto", "offline", "online"] = "auto"
-    #: whether W&B gets the checkpoints of a ModelCheckpoint, as in Lightning
+    #: whether to send the checkpoints of a ModelCheckpoint, as in Lightning
     log_model: Literal["all"] | bool = False
-    #: seconds to wait at the end for W&B to take what is left
+    #: seconds to wait at the end until W&B has received everything
     finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = 60.0
 
     @property
@@ -314,7 +316,7 @@ class Loggers(Section):
 class Checkpoint(Section):
     """When last.ckpt is written."""
 
-    every_n_steps: Count | None  #: steps between checkpoints within an epoch; null: at its end
+    every_n_steps: Count | None  #: steps between checkpoints; null: only at the end of an epoch
 
 
 def not_chosen(group: str) -> InputError:

@@ -63,8 +63,8 @@ def check_hardware(config: RunConfig, place: World) -> None:
     gpus = torch.cuda.device_count() if trainer.accelerator == "gpu" else None
     if gpus is not None and per_node > gpus:
         raise InputError(
-            f"trainer.accelerator=gpu with {per_node} processes on this node needs as many GPUs, "
-            f"and torch sees {gpus}; start fewer processes, or choose trainer=cpu"
+            f"trainer.accelerator=gpu needs a GPU for each of the {per_node} process(es) on this "
+            f"node, and torch finds {gpus or 'none'}; choose trainer=cpu, or fewer processes"
         )
     if trainer.accelerator == "cpu":
         for_gpus = {
@@ -74,8 +74,8 @@ def check_hardware(config: RunConfig, place: World) -> None:
         }
         for key in (key for key, is_asked in for_gpus.items() if is_asked):
             raise InputError(
-                f"{key} is for GPUs, and trainer.accelerator=cpu; choose trainer=gpu, or leave it "
-                "out"
+                f"{key} is for GPUs, but trainer.accelerator=cpu; choose trainer=gpu, or leave out "
+                f"{key.partition('=')[0]}"
             )
     if config.fast and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise InputError(

@@ -244,8 +244,8 @@ class Classifier(pl.LightningModule):
         kept = checkpoint["rectifiers"]
         if kept["run"] != self.run:
             raise InputError(
-                f"the checkpoint is of run {kept['run']} and not of {self.run}, and continues its "
-                "own run alone: a longer run, or other settings, start anew; leave ckpt_path out"
+                f"the checkpoint belongs to run {kept['run']}, and this command makes run "
+                f"{self.run}: other settings or epochs start a new run; leave out ckpt_path"
             )
         refuse_other_network(self, checkpoint["state_dict"])
         self.history = list(kept["history"])

@@ -112,8 +112,8 @@ def check_places(config: RunConfig) -> None:
     check_writable("runs_dir", config.runs_dir)
     if config.ckpt_path is not None and not config.ckpt_path.is_file():
         raise InputError(
-            f"ckpt_path={config.ckpt_path} is not a file; give a checkpoint, or leave it out to go "
-            "on from the run's newest"
+            f"ckpt_path={config.ckpt_path} is not a file; give a checkpoint, or leave it out to "
+            "continue from the run's newest one"
         )
     if not config.cache_dir.is_dir():
         check_writable("cache_dir", config.cache_dir)
