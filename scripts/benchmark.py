@@ -4,8 +4,8 @@ python scripts/benchmark.py activation=mish                   run an activation 
 python scripts/benchmark.py activation=relu init=orthogonal   an initialiser
 python scripts/benchmark.py activation=my_file.my_function    your own function; or torch.nn.X
 python scripts/benchmark.py activation=mish size=full trainer=gpu data.root=<folder>
-python scripts/benchmark.py leaderboard                       rank the entries in results/benchmark/,
-                                                              and judge shortcuts
+python scripts/benchmark.py leaderboard                       rank results/benchmark/, and judge
+                                                              shortcuts
 python scripts/benchmark.py check                             check that they follow the rules
 python scripts/benchmark.py admission                         which tasks tell ReLU from identity?
 

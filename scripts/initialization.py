@@ -222,14 +222,16 @@ def page(results: dict[str, list[dict[str, Any]]]) -> str:
         "# What initialisation does to the signal\n\n"
         "Made by `python scripts/initialization.py`.\n\n"
         f"## {DEPTH} layers\n\n"
-        f"E[y²] of the last of {DEPTH} linear layers of {WIDTH} units without normalisation, from "
-        f"the smallest to the largest of {SEEDS} seeds:\non the {EXAMPLES} standard normal inputs "
-        "of the example, on as many fresh ones, and on the first ones times 1.1. varies: the part "
-        "of\nE[y²] that differs between the inputs. warning: what the report says. The mode "
-        f"forward is the closed form.\n\n{table(fate, modes)}\n\n"
+        f"The table shows E[y²] of the last of {DEPTH} linear layers of {WIDTH} units without "
+        f"normalisation, from the\nsmallest to the largest of {SEEDS} seeds: on the {EXAMPLES} "
+        "standard normal inputs of the example, on as many fresh\ninputs, and on the example "
+        'times 1.1. "varies" is the share of E[y²] that differs between inputs, and\n'
+        '"warning" what the report says. The mode "forward" is the closed form.\n\n'
+        f"{table(fate, modes)}\n\n"
         "## Networks\n\n"
-        f"Mean squares, mean ± standard deviation over {SEEDS} seeds, of {IMAGES} standard "
-        "normal images, in training\nmode without dropout: normalisation uses the batch.\n\n"
+        f"The table shows mean squares on {IMAGES} standard normal images: mean ± standard "
+        f"deviation over {SEEDS} seeds, in\ntraining mode (normalisation uses the batch) without "
+        "dropout.\n\n"
         f"{table(head, lines)}\n"
     )
 

@@ -42,15 +42,15 @@ HEAD = f"""# Initialisation beside other libraries
 
 Made by `python scripts/libraries.py`.
 
-Networks of different kinds start in several ways and train for {STEPS} steps of Adam with batches
-of {BATCH} and a rate of {RATE:g} on handwritten digits of 8 px, from {SEEDS} seeds. AnyInit is
-0.4.0, to which the own activation is registered. LSUV, DKS and TAT are those of this library; the
-last two replace the activation.
+Networks of different kinds are initialised in several ways and trained on handwritten digits of
+8 px: {STEPS} steps of Adam with a batch size of {BATCH}, a learning rate of {RATE:g} and
+{SEEDS} seeds. AnyInit is version 0.4.0; the user's own activation is registered with it. LSUV, DKS
+and TAT are those of this library. DKS and TAT replace the activation.
 
-- E[y²]: the mean square of the scores on 128 images, from the smallest to the largest seed
-- gradients: the norm of the loss's gradient by the first weight over that by the last
-- CPU s: what the start takes; layers: how many it filled
-- loss: the mean of the last 20 steps; test error: mean ± standard deviation over the seeds
+- E[y²]: mean square of the scores on 128 images, from the smallest to the largest seed
+- gradients: gradient norm of the first weight, divided by that of the last
+- CPU s: time of the initialisation; layers: number of initialised layers
+- loss: mean of the last 20 steps; test error: mean ± standard deviation over the seeds
 """
 
 

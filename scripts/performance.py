@@ -14,11 +14,10 @@ RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "results" / "performa
 HEAD = """\
 # Performance
 
-Made by `make bench` from `results/bench/`; do not edit. Every pair was timed in one run,
-interleaved in random order; times are CPU time of one thread unless the text says otherwise; a
-ratio is the median over rounds, with its quartiles. Trust ratios: seconds are those of the machine
-named, which had other work. [Where the time goes](speed.md) explains the numbers and
-lists what was measured once.
+Made by `make bench` from `results/bench/`; do not edit. Unless a text says otherwise, times are CPU
+times of one thread. A ratio is the median over rounds, with its quartiles; both variants were timed
+in one run, in random order. Ratios are more reliable than seconds, because the machines had other
+work. [Where the time goes](speed.md) explains the numbers.
 """
 # Of each bench its title; its tables by what their rows are, with the place of each column in the
 # numbers, where * stands for the row; and a text.
@@ -39,7 +38,7 @@ SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
                 "ours keeps": "operation/*/kept_bytes/PReLU",
             },
         },
-        "Batch {batch}. Bytes are those kept for the backward pass beside the output.",
+        "Batch {batch}. Bytes are those kept for the backward pass, without the output.",
     ),
     "networks": (
         "PReLU in whole networks",
@@ -53,51 +52,51 @@ SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
                 "with ReLU": "step/*/kept_bytes/ReLU",
             }
         },
-        "Batch {batch}, float32. Bytes are those kept for the backward pass beside output and "
+        "Batch {batch}, float32. Bytes are those kept for the backward pass, without output and "
         "weights.",
     ),
     "step": (
         "A training step",
         {
             "a step with PReLU": {
-                "ms an image": "ms_an_image/*",
+                "ms per image": "ms_an_image/*",
                 "times as fast": "times_as_fast/*",
-                "share of the products' rate": "share_of_products/*",
-                "bytes beside weights and gradients": "peak_bytes/*",
+                "share of the rate of matrix products": "share_of_products/*",
+                "bytes, without weights and gradients": "peak_bytes/*",
             },
             "square matrix products": {"TFLOP/s": "tflops_of_products/*"},
         },
-        "{model}, batch {batch}; the products were measured in the same rounds.",
+        "{model}, batch {batch}. The matrix products were measured in the same rounds.",
     ),
     "roof": (
-        "What the machine can do at most",
+        "The machine's limit",
         {"attempt": {f"GFLOP/s in {kind}": f"gflops/{kind}/*" for kind in ("float32", "bfloat16")}},
-        "The machine can do at least the largest of these.",
+        "The limit is at least the largest of these rates.",
     ),
     "scaling": (
         "Several processes",
         {
             "a step of small14": {
                 "s": "seconds/*",
-                "times one alone": "times_alone/*",
-                "share that waits for gradients": "waiting/*",
+                "ratio to one process alone": "times_alone/*",
+                "share spent waiting for gradients": "waiting/*",
             }
         },
-        "Two processes on two cores with gloo, or a process per GPU with NCCL; batch {batch} a "
-        "process, wall clock. Weak scaling with DDP is {efficiency}, with gradients of "
-        "{gradient_bytes}. What it means for more machines: [scale.md](scale.md).",
+        "Two processes on two cores with gloo, or one process per GPU with NCCL; batch {batch} per "
+        "process, wall clock. The efficiency of weak scaling with DDP is {efficiency}, with "
+        "gradients of {gradient_bytes}. [Scale](scale.md) says what this means for more machines.",
     ),
     "pipeline": (
         "Reading images",
         {
             "JPEG files or shards to batches of 64": {
-                "µs an image": "one_core/*/us_an_image",
-                "times as fast as the first": "one_core/*/reference_takes",
-                "times the shards' time": "one_core/*/takes_of_ours",
+                "µs per image": "one_core/*/us_an_image",
+                "speed relative to the first": "one_core/*/reference_takes",
+                "time relative to the shards": "one_core/*/takes_of_ours",
             }
         },
-        "Two reading processes are {two_workers_times_one} times as fast as one. {photos[count]} "
-        "photos of {photos[mean_bytes]:.0f} bytes on average: {photos[note]}.",
+        "Two reading processes are {two_workers_times_one} times as fast as one. Measured on "
+        "{photos[count]} photos of {photos[mean_bytes]:.0f} bytes on average: {photos[note]}.",
     ),
 }
 

@@ -19,7 +19,7 @@ def test_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["mish.md", "mish.svg"]
     text, drawn = (path.read_text() for path in paths)
     for part in (
-        "mish: place 1 of 2. Points of lower error than ReLU: 2.6 on easy (",
+        "mish: place 1 of 2. Its error is lower than ReLU's by 2.6 points on easy (",
         "Trains to depth 50.",
         "0 of 10 judged runs diverged.",
         "| slope of the variance map | 1.080 |",
@@ -56,8 +56,8 @@ def test_headline_names_place_and_ties(errors: Sequence[float], index: int, text
 
 def test_difference_to_relu_is_said_or_not_told_apart() -> None:
     worse, close = results("mish", [9.0, 9.1, 9.2, 9.1, 9.0]), results("elu", [5, 6.1, 5.4, 5.2, 6])
-    assert "Points of higher error than ReLU: 3.5 on easy (" in card(worse, RELU).markdown()
-    assert "Not told apart from ReLU on easy." in card(close, RELU).markdown()
+    assert "Its error is higher than ReLU's by 3.5 points on easy (" in card(worse, RELU).markdown()
+    assert "No clear difference from ReLU on easy." in card(close, RELU).markdown()
     identity = card(results("identity", [50.0] * 5), RELU).markdown()
     assert "identity: a control, without a place." in identity
 

@@ -196,7 +196,8 @@ def _listed(words: Sequence[object]) -> str:
 
 
 def _against_relu(results: EntryResults, relu: EntryResults, tasks: Sequence[str]) -> str:
-    """Return "0.8 points lower error than ReLU on conv6 (0.3 to 1.3); not told apart on mlp"."""
+    """Return "Its error is lower than ReLU's by 0.8 points on conv6 (0.3 to 1.3). No clear
+    difference from ReLU on mlp"."""
     parts: dict[str, list[str]] = {"lower": [], "higher": []}
     unclear = []
     for task in tasks:
@@ -206,10 +207,11 @@ def _against_relu(results: EntryResults, relu: EntryResults, tasks: Sequence[str
         else:
             low, high = sorted((abs(mean.low), abs(mean.high)))
             text = f"{task} ({low:.1f} to {high:.1f})"
-            parts["lower" if mean.mean < 0 else "higher"].append(f"{abs(mean.mean):.1f} on {text}")
-    texts = [f"Points of {way} error than ReLU: {_listed(p)}" for way, p in parts.items() if p]
+            way = parts["lower" if mean.mean < 0 else "higher"]
+            way.append(f"{abs(mean.mean):.1f} points on {text}")
+    texts = [f"Its error is {way} than ReLU's by {_listed(p)}" for way, p in parts.items() if p]
     if unclear:
-        texts.append(f"Not told apart from ReLU on {_listed(unclear)}")
+        texts.append(f"No clear difference from ReLU on {_listed(unclear)}")
     return ". ".join(texts)
 
 

@@ -45,12 +45,12 @@ SMALLEST_P = 1e-300  # smaller ones lose their digits, and then are 0
 HEAD = """# Tables
 
 Made by `make table` from `results/records/` and the claims' runs in `results/claims/`; do not edit. Errors are in
-percent; an interval is of 95 % over runs with different seeds (Student's t): it says what another seed would do, not
-what other test images would. A run that diverged is in no mean and no pair; its row of errors counts it. Other data
-than ImageNet says nothing about the paper's numbers. Arms with rates of their own have those that their searches on
-validation images found best; other arms share one, the paper's, and each run drops it where its own validation error
-stalls, so that a difference between them holds their drops, too. Runs that were chosen and tested on the same images,
-as the paper's were, stand in columns of their own: those images decided when the rate drops, and flatter the run.
+percent. Intervals are 95 % intervals over seeds (Student's t): they say what other seeds would do, not what other test
+images would. Diverged runs are not in means and pairs; the row of errors counts them. Results on other data than
+ImageNet say nothing about the paper's numbers. "Each arm at its own rate" means the learning rate that a search on
+validation images found best. Other arms share the paper's rate, and each run drops it when its own validation error
+stalls, so a difference between arms includes the effect of these drops. Runs that were tested on the images that decide
+when the rate drops, as in the paper, have columns of their own, because such a test flatters the run.
 """  # noqa: E501
 
 
