@@ -35,7 +35,7 @@ from rectifiers.results.frame import known as known_experiments
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.console import cli_errors, ignore_broken_pipe
+from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
 
@@ -105,7 +105,7 @@ def collect(runs: Path) -> Outcome:
             reason = str(error)
         if reason:
             left_out[str(path)] = reason
-            print(f"left out {path}: {reason}", file=sys.stderr)
+            print(printable(f"left out {path}: {reason}"), file=sys.stderr)
         elif of_claim:
             of_claims.append(record)
         else:

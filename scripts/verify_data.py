@@ -15,7 +15,7 @@ from pathlib import Path
 from rectifiers.data.imagenet import is_pinned, locked_outs, locks
 from rectifiers.data.imagenet.archives import file_md5, read_expected
 from rectifiers.data.imagenet.shards import MANIFEST, different_files
-from rectifiers.runtime.console import cli_errors, stderr
+from rectifiers.runtime.console import cli_errors, print_error, stderr
 from rectifiers.runtime.errors import InputError
 
 
@@ -84,7 +84,7 @@ def main() -> None:
         project = Path.cwd()
         errors = list(find_errors(project))
     for sentence in errors:
-        print(f"error: {sentence}", file=sys.stderr)
+        print_error(InputError(sentence))
     if errors:
         sys.exit(1)
     count = len(pinned_files(project))

@@ -5,10 +5,12 @@ The proof that nothing was executed is a marker: a file that the hostile content
 and that is absent. What is named here stands in SECURITY.md, with the tests of other files."""
 
 import json
+import lzma
 import os
 import pickle
 import re
 import shutil
+import socket
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -25,12 +27,16 @@ from torchvision.datasets import imagenette, mnist
 
 from conftest import CONF, ROOT, TINY, compose_config
 from photos import write_folder
+from rectifiers.claims import records as claim_records
 from rectifiers.cli.finished import of_run
 from rectifiers.data import cifar10
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import begin, run_lock
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.trust import check_overrides, check_targets
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import write_text
+from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.train import Outcome, train
 
 Call = Callable[..., CompletedProcess[str]]
@@ -141,7 +147,7 @@ def test_function_of_a_trusted_module_is_used(read, finished, tmp_path, monkeypa
     monkeypatch.syspath_prepend(tmp_path)
     made = {"_target_": "friendly_module.make"}
     folder = foreign(finished, tmp_path, lambda config: config.update(activation=made))
-    assert "add trust=[friendly_module]" in read(f"run={folder}").stderr
+    assert "add trust=[friendly_module]" in read(f"run={folder}", "trust=[friendly]").stderr
     done = read(f"run={folder}", "trust=[friendly_module]")
     assert done.returncode == 0, done.stderr
     # through it to another module
@@ -166,6 +172,7 @@ def test_run_does_not_choose_its_logger(folder: Path) -> None:
         assert (sent.project, sent.mode) == ("rectifiers", "offline")
 
 
+CONTROL = "\x1b]0;title\x07\x1b[31m\nerror: </b><script>"  # of a terminal, and of a page
 BRACKETS = 200_000
 
 
@@ -228,6 +235,7 @@ def test_run_does_not_say_where_to_write(call: Call, finished: Outcome, tmp_path
         ("{run}/scores", ()),
         ("{run}/wandb", ("logger=wandb", "logger.wandb.mode=offline")),
         ("{run}/tensorboard", ("logger=tensorboard",)),
+        ("{run}/checkpoints", ()),
         (".locks", ()),
     ],
 )
@@ -240,6 +248,31 @@ def test_linked_folder_is_not_written_to(call, folder, tmp_path, link, arguments
     done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view", *arguments)
     assert f"{place} is a symbolic link, which is not followed" in refusal(done)
     assert sorted(path.name for path in victim.iterdir()) == ["run-1", "ten_view.npz"]
+
+
+@pytest.mark.parametrize("link", ["{run}", "replaced", "{run}/checkpoints", ".locks"])
+def test_training_follows_no_link(tmp_path: Path, link: str) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    place = tmp_path / link.format(run="0123456789ab")
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(victim, target_is_directory=True)
+    folder = tmp_path / "0123456789ab"
+    folder.mkdir(exist_ok=True)
+    (folder / "record.json").touch()
+    refused = pytest.raises(InputError, match="is a symbolic link, which is not followed")
+    with refused, run_lock(folder):
+        begin(folder, rerun=True)
+    assert {path.name for path in victim.iterdir()} <= {"record.json"}
+
+
+def test_half_written_file_is_no_link(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "victim").write_text("words")
+    part = tmp_path / f"record.json.{socket.gethostname()}.{os.getpid()}.part"
+    part.symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic link"):
+        write_text(tmp_path / "record.json", "{}")
+    assert (tmp_path / "victim").read_text() == "words"
 
 
 def test_scores_of_weights_do_not_follow_a_link(call: Call, tmp_path: Path) -> None:
@@ -273,6 +306,56 @@ def test_choice_in_a_record_is_no_path(call: Call, folder: Path, tmp_path: Path)
     (folder / "record.json").write_text(json.dumps(record))
     done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view")
     assert done.returncode == 0, done.stderr
+
+
+def with_words(record: dict[str, Any]) -> None:
+    """Put hostile words wherever a record holds any."""
+    record["choices"] |= {"activation": CONTROL, "model": CONTROL}
+    record["provenance"]["machine"]["cpu"] = CONTROL
+    record["protocols"][CONTROL] = record["protocols"]["center"]
+    record["slopes"] = {CONTROL: record["slopes"]["fc_1"]}
+
+
+def test_words_of_a_run_are_text(call: Call, folder: Path, tmp_path: Path) -> None:
+    record = json.loads((folder / "record.json").read_text())
+    with_words(record)
+    bad = tmp_path / "runs" / CONTROL.replace("/", "")
+    bad.mkdir()
+    (bad / "record.json").write_text(json.dumps({CONTROL: 1}))
+    (folder / "record.json").write_text(json.dumps(record))
+    for program, *arguments in (
+        ("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view"),
+        ("scripts/evaluate.py", f"run={bad}", "evaluation=ten_view"),
+        ("scripts/report.py", "show", f"--runs={tmp_path}/runs"),
+        ("scripts/report.py", "diff", str(folder), "e6eb31a64f10", f"--runs={tmp_path}/runs"),
+        (
+            "train.py",
+            *TINY,
+            "evaluation=center",
+            "trainer.max_epochs=1",
+            f"runs_dir={tmp_path}/runs",
+        ),
+    ):
+        done = call(program, *arguments)
+        assert "\N{REPLACEMENT CHARACTER}" in done.stdout + done.stderr
+        assert not {"\x1b", "\x07"} & set(done.stdout + done.stderr)
+        assert "\nerror: <" not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda config: config["trainer"].update({CONTROL: 1}),
+        lambda config: config.update({CONTROL: 1}),
+        lambda config: config["data"].update(root=CONTROL),
+    ],
+)
+def test_words_of_a_configuration_are_text(read, folder: Path, change) -> None:
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    change(config)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    assert refusal(read(f"run={folder}")).isprintable()
 
 
 @pytest.fixture
@@ -447,6 +530,8 @@ def bomb(path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as parts:
         for name, data in content.items():
             parts.writestr(name, data)
+        for part in parts.infolist():
+            part.external_attr = 0  # which torch's have not either
 
 
 class Touches:
@@ -499,6 +584,85 @@ def test_false_statistics(call, folder, marker, tmp_path, content) -> None:
     # which does not read that file
     done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"offset": torch.ones(7, 7, 7, 7)},
+        {"offset": torch.zeros(1).expand(1, 10**6, 10**6)},
+        {"offset": torch.ones(5, 8, 8)},
+        {"matrix": torch.ones(2, 2)},
+        {"scale": None},
+        {"scale": torch.full((1, 1, 1), torch.nan)},
+    ],
+)
+def test_statistics_of_other_images_are_refused(call, folder, tmp_path, parts) -> None:
+    path = folder / "statistics.pt"
+    torch.save(torch.load(path, weights_only=True) | parts, path)
+    done = call("scripts/analyse.py", "responses", f"run={folder}", f"out={tmp_path}")
+    assert refusal(done).startswith(f"error: {path} cannot be read (")
+
+
+@pytest.mark.parametrize("content", ["pickle", "hidden pickle", "bomb", "words", ""])
+def test_false_weights_are_refused(call, folder, marker, tmp_path, content) -> None:
+    state = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
+    torch.save(state, tmp_path / "weights.pt")
+    (tmp_path / "link.pt").symlink_to("weights.pt")  # which the user chose
+    command = ("scripts/evaluate.py", f"run={tmp_path}/link.pt", *TINY, "evaluation=center")
+    assert call(*command).returncode == 0
+    damage(tmp_path / "weights.pt", content, marker)
+    assert refusal(call(*command)).startswith(f"error: {tmp_path}/link.pt cannot be read (")
+
+
+@pytest.mark.parametrize("part", ["last.ckpt", "statistics.pt"])
+def test_linked_part_is_unread(call: Call, folder: Path, tmp_path: Path, part: str) -> None:
+    (folder / part).rename(tmp_path / part)
+    (folder / part).symlink_to(tmp_path / part)
+    done = call("scripts/analyse.py", "responses", f"run={folder}", f"out={tmp_path}")
+    assert refusal(done).startswith(f"error: {folder}/{part} cannot be read (it is no regular file")
+
+
+@pytest.mark.parametrize("path", ["{run}/../victim", "local://{victim}", "{victim}", "link/victim"])
+def test_checkpoint_names_nothing_to_remove(tmp_path: Path, monkeypatch, path: str) -> None:
+    """ModelCheckpoint goes on from the state that a checkpoint holds, and removes what was best."""
+    victim, run = tmp_path / "victim", tmp_path / "run"
+    run.mkdir()
+    victim.write_text("words")
+    monkeypatch.chdir(run)
+    (run / "link").symlink_to(tmp_path)
+    (run / "old.ckpt").touch()
+    for named in (path.format(run=run, victim=victim), str(run / "old.ckpt")):
+        AtomicCheckpointIO(run).remove_checkpoint(named)
+    assert victim.read_text() == "words"
+    assert not (run / "old.ckpt").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [("claims.py", "list"), ("report.py", "claims"), ("report.py", "tables")],
+)
+@pytest.mark.parametrize("content", ["link", "pipe", "giant", "bomb", "words"])
+def test_false_file_of_claims_is_refused(call, tmp_path, monkeypatch, program, command, content):
+    """The programs write and read beside themselves."""
+    for folder in ("scripts", "results/records", "results/claims"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / program, tmp_path / "scripts")
+    path = tmp_path / "results" / "claims" / "signal.jsonl.xz"
+    if content == "link":
+        path.symlink_to(ROOT / "results" / "claims" / "signal.jsonl.xz")
+    elif content == "pipe":
+        os.mkfifo(path)
+    elif content == "giant":
+        with open(path, "wb") as file:
+            file.truncate(2**40)
+    elif content == "bomb":
+        monkeypatch.setattr(claim_records, "LARGEST_BYTES", 2**20)
+        path.write_bytes(lzma.compress(b"\n" * 2**21))
+    else:
+        path.write_text("words")
+    line = refusal(call(str(tmp_path / "scripts" / program), command))
+    assert line.startswith(f"error: {path} is not a usable file of records (")
 
 
 @pytest.mark.parametrize(

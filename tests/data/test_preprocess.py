@@ -105,6 +105,8 @@ def test_whitening_divides_by_the_std(moments, images, flat, epsilon) -> None:
     kept = s > 1e-6
     # an axis has no sign
     assert np.allclose(np.abs(white[:, kept]), np.abs(expected[:, kept]), atol=1e-3)
+    _, axes = P.eigenbasis(moments)  # but for its largest component, which is positive
+    assert torch.equal(axes.max(1).values, axes.abs().max(1).values)
     zca = fit(partial(P.zca, epsilon=epsilon), moments, 1.0)
     assert zca.flat_output is None
     assert zca(images).shape == images.shape

@@ -84,6 +84,9 @@ def test_ten_views_are_ten_hand_cut_crops() -> None:
     assert views.shape == (10, 3, 32, 32)
     assert all(torch.equal(views[i], cut[i]) for i in range(5))
     assert all(torch.equal(views[5 + i], cut[i].flip(-1)) for i in range(5))
+    framed = nn.functional.pad(image, (2, 2, 2, 2))
+    padded = ten_view(32, scale_px=37, pad_px=2).views(image, 37)
+    assert torch.equal(padded, ten_view(32, scale_px=41).views(framed, 41))
 
 
 def test_center_is_one_view() -> None:

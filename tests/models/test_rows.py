@@ -82,6 +82,7 @@ def test_small14_32_keeps_layers_and_ratios() -> None:
 def test_width_scales_units_but_not_classes() -> None:
     rows = {row.name: row.size for row in small14(width=0.25, classes=10)}
     assert [rows[name] for name in ("conv1", "conv3_6", "fc1", "fc3")] == [16, 64, 1024, 10]
+    assert [row.size for row in small14(width=0.26) if row.name == "conv1"] == [17]  # of 16.64
     assert {row.size for row in small14(width=1e-6, classes=10) if row.weighted} == {1, 10}
 
 

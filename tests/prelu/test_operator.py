@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
@@ -163,14 +163,17 @@ def test_transforms_give_the_formulas_derivatives(name: str) -> None:
 
 def test_gradients_have_tangents_where_the_inputs_do() -> None:
     x, tangent, dy = given(3, 2, 4), given(3, 2, 4, seed=1), given(3, 2, 4, seed=2)
-    slopes, found = torch.tensor([0.25, 0.5]), []
-    for kind in (PReLU, nn.PReLU):
-        module = kind(2)
-        module.weight.data.copy_(slopes)
+    found = []
+    for function in (prelu, torch.prelu):
+        slopes = torch.tensor([0.25, 0.5], requires_grad=True)
         with forward_ad.dual_level():
-            dual = forward_ad.make_dual(x.clone().requires_grad_(), tangent)
-            (da,) = torch.autograd.grad(module(dual), module.weight, dy)
-            found.append(forward_ad.unpack_dual(da).tangent)
+            duals = (
+                forward_ad.make_dual(x.clone().requires_grad_(), tangent),
+                forward_ad.make_dual(slopes, torch.tensor([1.0, -2.0])),
+            )
+            y = function(*duals)
+            results = [y, *torch.autograd.grad(y, duals, dy)]
+            found.append([part for result in results for part in forward_ad.unpack_dual(result)])
     torch.testing.assert_close(*found)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from conftest import ROOT
 from rectifiers.prelu import PReLU, cpu, operator
-from rectifiers.prelu.operator import MIN_SLOPE, _PReLU, kernels
+from rectifiers.prelu.operator import MIN_SLOPE, _PReLU, kernels, prelu
 
 needs_library = pytest.mark.skipif(
     cpu.unavailable_reason() is not None,
@@ -202,6 +202,9 @@ def test_gradients_are_differentiable() -> None:
     ours, theirs = (penalty(layer(kind, SLOPES["positive"](5))) for kind in (PReLU, nn.PReLU))
     for found, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, expected)
+    zeros, slopes = torch.zeros(1, 5, requires_grad=True), SLOPES["positive"](5)
+    (at_zero,) = torch.autograd.grad(prelu(zeros, slopes).sum(), zeros, create_graph=True)
+    assert torch.equal(at_zero[0], slopes)
 
 
 def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
@@ -221,6 +224,8 @@ def test_output_alone_is_kept_where_possible() -> None:
         (own,) = kept(module, x)
         assert torch.equal(own, x if expected else module(x).detach())
         assert (own.data_ptr() == x.data_ptr()) == expected
+    # what float16 rounds to 0, or to infinity, cannot be divided back
+    assert not prelu(x.half(), SLOPES["positive"](5).requires_grad_()).grad_fn.from_output
 
 
 @pytest.mark.parametrize("change", [lambda m: m.double(), lambda m: m.bfloat16(), lambda m: m])

@@ -1,12 +1,20 @@
 """Files that are made from records: compared, written, and filled in where a document has a block
 for them."""
 
+import re
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
-from rectifiers.results.documents import filled, shows, stale_files, write_or_check, write_svg
+from rectifiers.results.documents import (
+    Table,
+    filled,
+    shows,
+    stale_files,
+    write_or_check,
+    write_svg,
+)
 from rectifiers.runtime.errors import InputError
 
 
@@ -35,6 +43,18 @@ def test_one_block_of_a_document_is_filled() -> None:
     assert filled(document, "one", r"\1 new" + "\n") == document.replace("old", r"\1 new")
     with pytest.raises(InputError, match="no block <!-- three -->"):
         filled(document, "three", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["<script>", "a </td>", "```<b>`", "`<b>``", "<img src=x>", "<!-- end -->", "\x1b<b>"],
+)
+def test_no_element_begins_in_a_table(words: str) -> None:
+    text = Table(words, 2, ["a", "b"], [[words, "one<br>`<seed>` < 0.1"]], words).markdown()
+    assert "\x1b" not in text.splitlines()[-1]
+    assert "one<br>`<seed>` < 0.1" in text
+    assert "&lt;" in text
+    assert re.findall("<[a-zA-Z/!]+", text) == ["<br", "<seed"]
 
 
 def test_svg_of_one_figure_has_the_same_bytes(tmp_path: Path) -> None:

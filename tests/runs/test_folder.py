@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rectifiers.runs.folder import begin, run_lock
+from conftest import TINY, compose_config
+from made_up import diverged, result, training
+from rectifiers.runs import record as records
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import begin, find, run_folder, run_lock, scores_path
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
@@ -79,3 +83,38 @@ def test_training_removes_half_written_files(tmp_path: Path) -> None:
     begin(folder, rerun=False)
     left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*"))
     assert left == ["last.ckpt", "scores/center.npz"]
+
+
+def test_each_rerun_sets_the_last_one_aside(tmp_path: Path) -> None:
+    for number in "12":
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / "record.json").write_text(number)
+        begin(tmp_path / "run", rerun=True)
+    for number in "12":
+        assert (tmp_path / "replaced" / f"run-{number}" / "record.json").read_text() == number
+
+
+def test_what_a_run_lacks(tmp_path: Path) -> None:
+    config = compose_config(*TINY, "evaluation=center", f"runs_dir={tmp_path}/runs")
+    keeping = config.replaced({"evaluation.keep_scores": True})
+    settings, folder = config.evaluation.protocols["center"].as_dict(), run_folder(config)
+    assert folder is not None
+
+    def lacking(asked: RunConfig, **tested: object) -> tuple[str, ...]:
+        center = result(3, 5, **{"settings": settings, **tested})
+        records.write(folder / "record.json", training(protocols={"center": center}))
+        found = find(asked)
+        assert found is not None
+        assert found.is_complete == (not found.lacking)
+        return found.lacking
+
+    assert lacking(config) == ()
+    assert lacking(config, settings={"other": 1}) == ("center",)
+    assert lacking(keeping, scores="ab") == ("center",)
+    scores_path(folder, "center").parent.mkdir()
+    scores_path(folder, "center").touch()
+    assert lacking(keeping, scores="ab") == ()
+    records.write(folder / "record.json", diverged())
+    found = find(config)
+    assert found is not None
+    assert found.is_complete

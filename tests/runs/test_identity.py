@@ -82,3 +82,8 @@ def test_content_of_data_counts_and_not_its_place() -> None:
     here = name("data=folder", "data.content=abc", "data.root=here")
     assert here == name("data=folder", "data.content=abc", "data.root=there")
     assert here != name("data=folder", "data.content=abd", "data.root=here")
+
+
+def test_spelling_of_science_changes_no_name() -> None:
+    assert run_id({"a": 1, "b": [2]}) == run_id({"b": (2.0,), "a": 1.0})
+    assert "pad_px" not in science(compose_config())["data"]  # which the first runs did not have

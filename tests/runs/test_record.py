@@ -33,6 +33,7 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     records.write(tmp_path / "run" / "record.json", record)
     assert records.load(tmp_path / "run" / "record.json") == record
     assert json.loads((tmp_path / "run" / "record.json").read_text()) == WHOLE
+    assert record.protocols["center"].is_correct() == [True, True, True, False, False]
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["record.json"]
 
 
@@ -69,6 +70,8 @@ BRACKETS = "[" * 200_000
         ("status", '"half"', "status"),
         ("run", '"../up"', "run "),
         ("science.seed", "5", "run "),
+        ("science.seed", "-1", "seed is"),
+        ("science.seed", '0, "seed": 0', "'seed' stands twice"),
         ("science.data", "{}", r"data\.crop_px"),
         ("epochs", "2", "epochs "),
         ("history.1.epoch", "3", r"history\.1"),
@@ -81,7 +84,9 @@ BRACKETS = "[" * 200_000
         ("protocols.center.top5_correct", "null", "top5_error_pct "),
         ("protocols.center.by_scale.36.top1_correct", "1", r"by_scale\.36"),
         ("protocols.center.correct_mask", '"e000"', "correct_mask "),
+        ("protocols.center.by_scale.36", json.dumps(errors(3, 6)), r"by_scale\.36 "),
         ("protocols.center.correct_mask", '"f0"', "correct_mask "),
+        ("protocols.center.correct_mask", '"c1"', "correct_mask "),
         ("wall_s", "NaN", "expected value"),
         ("protocols.center.settings", '{"scale": 1e999}', "out of range float"),
         ("images.train", "1" + "0" * 400, r"images\.train"),
@@ -99,6 +104,11 @@ def test_bad_record_is_refused(tmp_path: Path, key: str, value: str, named: str)
     assert "rerun=true" in message
     assert "\n" not in message
     assert len(message) < len(str(path)) + 250
+
+
+def test_giant_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="larger than"):
+        records.parse(json.dumps(WHOLE).ljust(records.LARGEST_BYTES + 1))
 
 
 def test_splits_fit_the_protocol_and_the_tests() -> None:

@@ -199,6 +199,9 @@ def test_summary_of_a_matrix_by_hand() -> None:
     full, _ = summarize(torch.ones(24, 24, dtype=torch.float64), 4, 3)
     assert (full["output_units"], full["first"], full["cross"]) == pytest.approx((1, 1, 1))
     assert full["effective_rank"] == pytest.approx(1 / 24)
+    alone = torch.eye(24, dtype=torch.float64)
+    alone[:6, :6] = 1  # of the first layer, before those of a shortcut
+    assert summarize(alone, 4, 3, shortcut=6)[0]["first"] == pytest.approx(1)
 
 
 OVERRIDES = """

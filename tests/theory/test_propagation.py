@@ -17,8 +17,8 @@ from rectifiers.gains import Moments, moments
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.propagation import predict
-from rectifiers.theory.stability import fluctuation, moments_at, width_effect
+from rectifiers.theory.propagation import predict, window_means
+from rectifiers.theory.stability import fluctuation, moments_at, stability, width_effect
 
 FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
 
@@ -90,9 +90,15 @@ def test_effect_of_finite_width() -> None:
     tanh = width_effect([(0.6, 256, 0.5)] * 49)
     assert tanh is not None
     assert tanh.drift == pytest.approx(2 * -0.6 / 512)
+    assert tanh.spread == pytest.approx(math.sqrt(0.6 / 256 / (1 - 0.5**2)))
     assert width_effect([(6.2, 256, 1.144)] * 49) is None  # beyond what a first order can say
     assert width_effect([(6.2, 256, 1.144)] * 5) is not None
     assert width_effect([(None, 256, 1.0)]) is None
+    chain = stability(nn.ReLU(), 50)
+    assert chain.width is not None
+    assert chain.width.drift == pytest.approx(relu.drift)
+    words = [stability(name, 50).fixed_point for name in ("tanh", "relu", "gelu")]
+    assert words == ["attracts", "neutral", "repels"]
 
 
 @pytest.mark.parametrize(("slope", "kept"), [(0.0, 0.5), (0.25, 0.53125), (1.0, 1.0)])
@@ -106,6 +112,28 @@ def test_eq_9_and_13_on_a_perceptron(slope: float, kept: float) -> None:
         assert steps[0].gradient - steps[i].gradient == pytest.approx(i * math.log(kept), abs=1e-9)
     assert steps[0].response == pytest.approx(0, abs=1e-9)  # n Var[w] E[x^2] = 1
     assert steps[-1].gradient == 0
+
+
+def test_maps_and_biases_of_a_saturating_activation() -> None:
+    """tanh keeps less of the middle of a map than of its border: each place goes with the power of
+    the variance map's slope. A bias adds its square to every response."""
+    rows = [
+        {"name": "conv", "repeat": 2, "conv": 8, "kernel": 3, "padding": 1},
+        {"name": "out", "linear": "classes"},
+    ]
+    network, stds = built(rows, A.tanh, I.he, input_px=7)
+    first, second, _ = network.sites()
+    torch.nn.init.constant_(first.module.bias, 0.5)
+    power = torch.ones(7, 7, dtype=torch.float64)
+    steps = predict(network.sites(), network.shapes, stds, power)
+    unit = first.fans[0] * stds[0] ** 2
+    assert steps[0].response == pytest.approx(math.log(unit + 0.25))
+    response = unit * window_means(network.shapes[0].row, power) + 0.25
+    mean = float(response.mean())
+    after = moments_at(first.after, mean)
+    read = after.second * (response / mean) ** after.map_slope
+    expected = second.fans[0] * stds[1] ** 2 * window_means(network.shapes[1].row, read).mean()
+    assert steps[1].response_on_maps == pytest.approx(math.log(expected))
 
 
 def test_backward_weights_differ_by_two_widths() -> None:

@@ -1,6 +1,8 @@
 """What follows an epoch happens in one order."""
 
 import signal
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +42,45 @@ def test_an_epoch_is_measured_then_kept_then_logged(tmp_path, monkeypatch, rank,
     with pytest.raises(Stopped, match="75"):
         end_of_an_epoch()
     assert events == [("last.ckpt", {"epoch": 1, "measured": 0.5}), *shows]
+
+
+@pytest.mark.parametrize(
+    ("step", "is_last", "is_asked", "is_saved"),
+    [
+        (6, False, False, True),
+        (7, False, False, False),
+        (7, False, True, True),
+        (6, True, False, False),
+        (6, True, True, False),
+    ],
+)
+def test_within_an_epoch(tmp_path, step, is_last, is_asked, is_saved) -> None:
+    """Every third step is kept, and the one after which a signal ends the run; an epoch's last
+    waits for its end."""
+    saved: list[Path] = []
+    trainer: Any = SimpleNamespace(
+        is_last_batch=is_last, global_step=step, save_checkpoint=saved.append
+    )
+
+    def step_of_an_epoch() -> None:
+        with deferring_signals():
+            if is_asked:
+                signal.raise_signal(signal.SIGTERM)
+            EpochEnd(tmp_path, every_n_steps=3).on_train_batch_end(trainer, Any)
+
+    where = "at its end" if is_last else f"after step {step}"
+    with pytest.raises(Stopped) if is_asked else nullcontext() as stopped:
+        step_of_an_epoch()
+    assert not stopped or stopped.value.where == where
+    assert saved == [tmp_path / "last.ckpt"] * is_saved
+
+
+def test_loggers_get_the_history_again(tmp_path, monkeypatch) -> None:
+    events: list[Any] = []
+    log = lambda loggers, history, resuming: events.append((history, resuming))  # noqa: E731
+    monkeypatch.setattr("rectifiers.training.checkpoints.log_history", log)
+    EpochEnd(tmp_path).on_train_start(*stand_ins([], rank=0))
+    assert events == [([{"epoch": 1}], True)]
 
 
 def test_epoch_end_follows_the_row(tiny) -> None:

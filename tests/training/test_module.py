@@ -79,7 +79,9 @@ def begun(step: int = 0, processes: int = 1) -> Classifier:
     optimizers = [module.configure_optimizers()]
     module.log_dict = lambda *_, **__: None  # type: ignore[method-assign]
     facts = {"current_epoch": 0, "global_step": step, "global_rank": 0, "world_size": processes}
-    module.trainer = SimpleNamespace(optimizers=optimizers, **facts)  # type: ignore[assignment]
+    module.trainer = SimpleNamespace(  # type: ignore[assignment]
+        optimizers=optimizers, callback_metrics={}, **facts
+    )
     module.on_train_epoch_start()
     return module
 

@@ -38,7 +38,8 @@ def analyse(config: RunConfig) -> JsonObject:
             "train this run again"
         )
     setup = AnalysisSetup(config)
-    preprocess = load_preprocess(folder / "statistics.pt")
+    image = (setup.data.source.channels, *setup.data.geometry.crop)
+    preprocess = load_preprocess(folder / "statistics.pt", image)
     network = trained(setup, preprocess, folder)
     count, slopes = len(setup.source.train.labels), network.slopes()
     meter = ResponseMeter(network.activations())

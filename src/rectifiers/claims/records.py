@@ -20,15 +20,15 @@ from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import atomic_file
+from rectifiers.runtime.errors import InputError, unreadable
+from rectifiers.runtime.files import atomic_file, read_bytes, read_yaml
 from rectifiers.runtime.schema import JsonObject
 
 RECORDS = RESULTS / "claims"
 SUFFIX = ".jsonl.xz"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
 FOLDERS = ("conf/claim", "conf/experiment/claim")  # of claims: the present one, and the first
-LARGEST_BYTES = 2**28  # of one file, unpacked
+LARGEST_BYTES, LARGEST_PACKED = 2**28, 2**26  # of one file, unpacked and as it lies there
 SEED_FIELDS = {"seeds": 0, "first_seed": 0}  # of a claim, with their defaults
 CRITERION_FIELDS = (  # of a test
     *("measure", "with", "of", "minus", "over", "statistic"),
@@ -68,7 +68,14 @@ def arm_hashes() -> dict[str, dict[str, str]]:
 
     `scripts/report.py claims` writes them to `results/claims/<claim>.yaml`."""
     paths = map(arms_path, (claim for claim in claims() if claim.arms))
-    return {path.stem: yaml.safe_load(path.read_text())["arms"] for path in paths if path.exists()}
+    return {path.stem: _read_arms(path) for path in paths if path.exists()}
+
+
+def _read_arms(path: Path) -> dict[str, str]:
+    try:
+        return {str(arm): str(name) for arm, name in read_yaml(path)["arms"].items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise unreadable(path, error, "take the committed one") from error
 
 
 def claim_exclusion_reason(record: Record) -> str | None:
@@ -140,10 +147,11 @@ def files(folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> list[Record]:
-    """Return the records of a claim's file."""
+    """Return the records of a claim's file, which anybody may have made."""
     try:
         unpacking = lzma.LZMADecompressor()
-        content = unpacking.decompress(path.read_bytes(), max_length=LARGEST_BYTES)
+        packed = read_bytes(path, LARGEST_PACKED)
+        content = unpacking.decompress(packed, max_length=LARGEST_BYTES)
         if not unpacking.eof:
             raise lzma.LZMAError(f"it is cut, or holds more than {LARGEST_BYTES:,} bytes")
         return list(map(records.parse, content.splitlines()))

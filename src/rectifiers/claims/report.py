@@ -23,10 +23,11 @@ from rectifiers.claims.judge import (
 )
 from rectifiers.claims.measures import error, has_diverged
 from rectifiers.claims.records import runs_of, search_runs
-from rectifiers.results.documents import markdown
+from rectifiers.results.documents import markdown, without_html
 from rectifiers.results.frame import SAME_IMAGES, code_of, machine_of
 from rectifiers.results.tables import layout
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 
 FIGURES = "figures/claims"  # below results/
@@ -269,7 +270,7 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
         folder=f"../{FIGURES}",
         has_figure=has_figure(result),
         command=f"{COMMAND} {result.claim.name}",
-        setting=scale(result, short=False),
+        setting=without_html(printable(scale(result, short=False))),
         tests=markdown(head, lines) if lines else "",
         arms=_arms(result.claim, records),
         changes=changes.get(result.claim.name, []),

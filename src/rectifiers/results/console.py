@@ -11,6 +11,7 @@ from rectifiers.results.statistics import error_interval_pct
 from rectifiers.results.tables import table_1_slopes
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult, Slopes
+from rectifiers.runtime.console import printable
 
 BAR = 36  # characters; a line has 80
 
@@ -18,7 +19,7 @@ BAR = 36  # characters; a line has 80
 def print_record(record: Record, console: Console) -> None:
     """Print a run's code, machine, errors, size, effort, and slopes beside the paper's; of an
     ensemble its runs and errors."""
-    origin = Text(f"code {code_of(record)} on {machine_of(record)}")
+    origin = _text(f"code {code_of(record)} on {machine_of(record)}")
     if isinstance(record, EnsembleRecord):
         runs = ", ".join(member.run for member in record.members)
         head = Text(f"ensemble {record.run} of {runs}", style="bold")
@@ -26,14 +27,14 @@ def print_record(record: Record, console: Console) -> None:
         return
     groups = [name for name in ("model", "activation", "init", "data") if name in record.choices]
     title = " ".join(f"{name}={record.choices[name]}" for name in groups)
-    head = Text(f"run {record.run}  {title}  seed={record.seed}", style="bold")
+    head = _text(f"run {record.run}  {title}  seed={record.seed}", style="bold")
     console.print(head, origin, sep="\n")
     if record.diverged:
         where = f"diverged at step {record.diverged.step}, first seen at {record.diverged.layer}"
-        console.print(Text(where, style="red"))
+        console.print(_text(where, style="red"))
     if record.protocols:
         console.print(errors_table(record.protocols))
-    console.print(Text(effort(record)))
+    console.print(*map(_text, effort(record).splitlines()), sep="\n")
     if record.slopes:
         console.print(slopes_table(record.slopes))
 
@@ -47,7 +48,7 @@ def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
         low, high = error_interval_pct(result.top1_errors, result.num_images)
         top5 = "-" if result.top5_error_pct is None else f"{result.top5_error_pct:.2f}"
         errors = (f"{result.top1_error_pct:.2f}", f"{low:.2f} to {high:.2f}", top5)
-        table.add_row(name, *errors, f"{result.num_images:,} of {result.split}")
+        table.add_row(_text(name), *errors, f"{result.num_images:,} of {result.split}")
     return table
 
 
@@ -87,7 +88,7 @@ def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
     for layer, slope in slopes.items():
         cells = [f"{slope.mean:.3f}"] if shared else [f"{slope.mean:.3f}", f"{slope.std:.3f}"]
         cells.append(f"{paper[layer]:.3f}" if layer in paper else "-")
-        table.add_row(layer, *cells, bar(slope.mean, paper.get(layer), low, high))
+        table.add_row(_text(layer), *cells, bar(slope.mean, paper.get(layer), low, high))
     return table
 
 
@@ -99,6 +100,11 @@ def bar(slope: float, paper: float | None, low: float, high: float) -> str:
     if paper is not None:
         drawn[round((paper - low) / per_character)] = "o"
     return "".join(drawn).rstrip()
+
+
+def _text(words: str, style: str = "") -> Text:
+    """A record's words, in which a terminal obeys nothing."""
+    return Text(printable(words), style)
 
 
 def _table(*columns: str | Column) -> Table:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from rectifiers.results.statistics import mean_of
+from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 END = "<!-- end -->"
 BARE = re.compile(r"[-+]?\d[\d,.]*|-?")  # a cell that is a number, or has none
 NUMBER = re.compile(r"[-+]?\d[\d,.]*([ <].*)?|-?")  # a cell that begins with one
+QUOTE = re.compile(r"(?<!`)`(?!`)")  # around code
+ELEMENT = re.compile(r"<(?=[a-zA-Z/!?])(?!br>)")
 BORDERING = re.compile(r"(?<!\w)_|_(?!\w)")  # an underscore that begins or ends an emphasis
 
 
@@ -44,9 +47,9 @@ class Table:
 
     def markdown(self) -> str:
         """Return heading, note and table."""
-        parts = [f"{'#' * self.level} {self.title}\n"]
+        parts = [f"{'#' * self.level} {without_html(self.title)}\n"]
         if self.note:
-            parts.append(f"{self.note}\n")
+            parts.append(f"{without_html(self.note)}\n")
         if self.head:
             parts.append(markdown(self.head, self.rows))
         return "\n".join(parts)
@@ -65,9 +68,18 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _plain(cell: str) -> str:
-    """Escape underscores at the borders of words, as in `_target_`, outside of code."""
-    parts = cell.split("`")  # every second one is code
-    return "`".join(part if i % 2 else BORDERING.sub(r"\_", part) for i, part in enumerate(parts))
+    """Escape HTML, and underscores at the borders of words, as in `_target_`, outside of code."""
+    parts = QUOTE.split(printable(cell))  # every second one is code
+    if len(parts) % 2 == 0:
+        parts = ["`".join(parts)]
+    return "`".join(
+        part if i % 2 else BORDERING.sub(r"\_", without_html(part)) for i, part in enumerate(parts)
+    )
+
+
+def without_html(text: str) -> str:
+    """Return a Markdown text in which no element but a line break begins."""
+    return ELEMENT.sub("&lt;", text)
 
 
 def filled(document: str, name: str, text: str) -> str:

@@ -49,7 +49,7 @@ def read(paths: Iterable[Path]) -> list[Run]:
         try:
             runs.append(Run(records.load(path), path))
         except InputError as error:
-            print(f"left out: {error}", file=sys.stderr)
+            print(f"left out: {printable(str(error))}", file=sys.stderr)
     return runs
 
 
@@ -278,5 +278,5 @@ def comparison_table(comparison: JsonObject) -> str:
         head = ["top-1 error, %", *runs, "difference", "only one right", "McNemar p"]
         parts.append(f"\n{text_table(head, rows)}")
     if names := ", ".join(comparison["only_one_has"]):
-        parts.append(printable(f"\ntested in one of them only: {names}"))
+        parts.append(f"\ntested in one of them only: {printable(names)}")
     return "\n".join(parts)

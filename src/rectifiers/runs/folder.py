@@ -26,6 +26,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, refuse_link
 
 LARGEST_NOTE = 2**16  # bytes
+WRITTEN = ("scores", "wandb", "tensorboard", "checkpoints")  # folders of a run's folder
 R = TypeVar("R", TrainingRecord, EnsembleRecord)
 
 
@@ -100,7 +101,8 @@ def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
     process that is being ended has it for a while.
     """
     path = folder.parent / ".locks" / folder.name
-    refuse_link(path.parent)
+    for place in (path.parent, folder, *(folder / part for part in WRITTEN)):
+        refuse_link(place)
     lock = FileLock(path, timeout=patience_s, fallback_to_soft=False, on_acquired=_write_holder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,6 +143,7 @@ def begin(folder: Path, *, rerun: bool) -> None:
     `replaced/<id>-<n>`: nothing is deleted. A run without a record was killed and continues."""
     if rerun and (folder / "record.json").exists():
         archive_dir = folder.parent / "replaced"
+        refuse_link(archive_dir)
         archive_dir.mkdir(exist_ok=True)
         places = (archive_dir / f"{folder.name}-{n}" for n in itertools.count(1))
         folder.rename(next(place for place in places if not place.exists()))

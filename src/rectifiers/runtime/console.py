@@ -34,8 +34,8 @@ stderr = Console(stderr=True)
 
 
 def say(line: str) -> None:
-    """Print a line on stderr as it is, however long."""
-    stderr.print(line, highlight=False, soft_wrap=True, markup=False)
+    """Print a line on stderr as it is, however long; a terminal obeys nothing in it."""
+    stderr.print(printable(line), highlight=False, soft_wrap=True, markup=False)
 
 
 def wide_stdout() -> Console:
@@ -179,7 +179,7 @@ def print_error(error: InputError) -> None:
         if error.on_all_ranks and world().rank > 0:
             return
     with suppress(OSError):  # nobody reads it, or its disk is full; the status tells
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        print(f"error: {printable(str(error))}", file=sys.stderr, flush=True)
 
 
 def leave(error: InputError) -> NoReturn:

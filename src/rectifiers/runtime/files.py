@@ -42,6 +42,10 @@ def check_writable(key: str, folder: Path) -> None:
         )
 
 
+def _open_no_link(place: str, flags: int) -> int:
+    return os.open(place, flags | os.O_NOFOLLOW, 0o666)
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file beside `path` for writing and move it there at the end: a kill leaves the old
@@ -50,7 +54,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     # of this host and process: the folder may be shared
     part = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
-        with open(part, "wb") as file:
+        with open(part, "wb", opener=_open_no_link) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -118,7 +122,7 @@ def read_yaml(path: Path) -> Any:
 def check_zip(path: Path) -> None:
     """Read a zip file that torch wrote to its end; a BadZipFile where a part is not what was
     written. Other damage has other exceptions."""
-    if not path.is_file():
+    if path.is_symlink() or not path.is_file():
         raise zipfile.BadZipFile("it is no regular file")
     with zipfile.ZipFile(path) as parts:
         for part in parts.infolist():

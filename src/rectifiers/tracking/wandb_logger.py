@@ -17,6 +17,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers.logger import DummyExperiment
 
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.console import printable
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.tracking.loggers import Rows, RunLogger, finite
 
@@ -117,7 +118,8 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
     def _explain(self, reason: str) -> None:
         """Keep the first reason why W&B does not have all of the run."""
         if self.note is None:
-            self.note = f"W&B does not have all of run {self._folder.name} ({reason})"
+            text = f"W&B does not have all of run {self._folder.name} ({reason})"
+            self.note = printable(text)  # a server may have said it
 
     def _attempt(self, action: Callable[[], object]) -> None:
         """Do what talks to the client; where that fails, leave W&B alone from now on."""

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import is_zipfile
 
 import pytorch_lightning as pl
 import torch
@@ -30,7 +31,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     Lightning's own goes through `$TMPDIR`; where that is another file system, a kill leaves a
     truncated file. Reading compares it with the checksums of its format, zip; torch.load does not.
+    roots: the folders of which old checkpoints are removed.
     """
+
+    def __init__(self, *roots: PathLike) -> None:
+        super().__init__()
+        self.roots = [Path(root).resolve() for root in roots]
 
     def save_checkpoint(
         self, checkpoint: State, path: PathLike, storage_options: object = None
@@ -57,6 +63,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         except Exception as error:  # a damaged file fails in as many ways as pickle and zip know
             remedy = "remove it to start this run from its beginning"
             raise unreadable(path, first_line(error), remedy) from error
+
+    def remove_checkpoint(self, path: PathLike) -> None:
+        """Remove what lies below `roots`, and nothing else: ModelCheckpoint takes the path from the
+        checkpoint that it goes on from, which anybody may have made."""
+        place = Path(path).resolve()
+        if any(root in place.parents for root in self.roots):
+            super().remove_checkpoint(place)
 
 
 def not_written(place: object, reason: object) -> InputError:
@@ -88,6 +101,8 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     """Read the weights of a network from a plain `state_dict`, or a file that holds one under that
     name; nothing in it is executed."""
     try:
+        if is_zipfile(path):  # or else of an older torch
+            check_zip(path.resolve())
         content = torch.load(path, map_location="cpu", weights_only=True)
         if "rectifiers" in content:
             raise ValueError("it is the checkpoint of a run, give run=<its folder>")

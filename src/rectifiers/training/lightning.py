@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, RichProgressBar
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint, RichProgressBar
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
@@ -162,6 +162,8 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
     shown: list[Callback] = [RichProgressBar()] if has_bar else []
     if not has_bar and place.rank == 0:
         shown = [ProgressLines(config.data.batch_size)]
+    chosen = build_callbacks(config, folder)
+    kept = [c.dirpath for c in chosen if isinstance(c, ModelCheckpoint) and c.dirpath]
     epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps)
     display: JsonObject = {"enable_progress_bar": has_bar, "enable_model_summary": False}
     trainer = pl.Trainer(
@@ -173,8 +175,8 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
         benchmark=settings.benchmark,
         max_epochs=settings.max_epochs,
         logger=list(loggers),
-        callbacks=[*shown, *build_callbacks(config, folder), *more, epoch_end],
-        plugins=[AtomicCheckpointIO()],
+        callbacks=[*shown, *chosen, *more, epoch_end],
+        plugins=[AtomicCheckpointIO(*kept)],
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         **display | settings.more,

@@ -174,7 +174,8 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
         run.network.compile(options={"fallback_random": True, "triton.cudagraphs": config.fast})
     stop_if_requested("before its next step")
     trainer = lightning.build_trainer(run, loggers, callbacks)
-    start = broadcast_from_rank_zero(lambda: config.ckpt_path or newest(folder))
+    chosen = config.ckpt_path and config.ckpt_path.resolve()
+    start = broadcast_from_rank_zero(lambda: chosen or newest(folder))
     if start is not None and run.place.rank == 0:
         say(f"continuing from {start}")
     try:
