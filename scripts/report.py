@@ -8,13 +8,14 @@ With --json every command prints its result as JSON.
 """
 
 import argparse
+import functools
 import io
 import json
 import lzma
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
@@ -38,15 +39,13 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
+from rectifiers.runtime.machine import no_garbage_collection
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 RUNS = Path("runs")
-# of committed files, the longest first; each names what differs, and the command that writes it
+# of committed files, beside the three here; each names what differs, and the command to write it
 CHECKS = (
-    "report.py tables --check",
-    "report.py claims --check",
-    "report.py readme --check",
     "benchmark.py check",
     "initialization.py --check",
     "libraries.py --check",
@@ -116,12 +115,18 @@ def collect(runs: Path) -> Outcome:
     return {"copied": copied, "claims": added, "left_out": left_out}, "\n".join([*copied, *added])
 
 
+@functools.cache
+def records_of_claims() -> list[TrainingRecord]:
+    """Return the records that answer claims."""
+    return claim_records.load(RESULTS / "claims")
+
+
 def write_tables(check: bool) -> Outcome:
     """Write results/TABLES.md and the list of experiments that it shows."""
     documents.write_or_check({EXPERIMENTS: experiments()}, check, "make table")
     known_experiments.cache_clear()
     found = tables.load(RESULTS / "records")
-    found += claims_report.for_tables(claim_records.load(RESULTS / "claims"))
+    found += claims_report.for_tables(records_of_claims())
     path, made = RESULTS / "TABLES.md", tables.document(found)
     documents.write_or_check({path: tables.render_markdown(made)}, check, "make table")
     outcome = {"path": str(path), "written": not check, "tables": [asdict(table) for table in made]}
@@ -132,7 +137,7 @@ def experiments() -> str:
     """Return the text of experiments.yaml, as conf/ says it: the hashes of the paper's rows, the
     protocols' settings by data, the sizes of Table 3's networks."""
     from rectifiers.cli.composition import composed
-    from rectifiers.training.build import network_size
+    from rectifiers.models.rows import size
 
     registry: dict[str, dict[str, Any]] = {"experiments": {}, "settings": {}, "networks": {}}
     for path in sorted((CONF / "experiment").rglob("*.yaml")):
@@ -142,8 +147,8 @@ def experiments() -> str:
         protocols = composed([f"data={path.stem}", "evaluation=calibration"]).evaluation.protocols
         registry["settings"][path.stem] = {n: p.as_dict() for n, p in protocols.items()}
     for option, _ in tables.TABLE_3.values():
-        config = composed(["data=imagenet", f"model={option}"])
-        registry["networks"][option] = network_size(config, classes=1000, channels=3, input_px=224)
+        layers = composed(["data=imagenet", f"model={option}"]).model.layers(1000)
+        registry["networks"][option] = size(layers, channels=3, input_px=224)
     return yaml.safe_dump(registry, sort_keys=True)
 
 
@@ -156,7 +161,7 @@ def write_claims(check: bool) -> Outcome:
     texts = {claim_records.arms_path(claim): arms_text(claim) for claim in claims() if claim.arms}
     documents.write_or_check(texts, check, "make claims")
     claim_records.arm_hashes.cache_clear()
-    found = claim_records.load(folder)
+    found = records_of_claims()
     problem = check_claims(found)
     results = [answer(claim, found) for claim in claims()]
     texts |= {RESULTS / p: text for p, text in claims_report.pages(results, found).items()}
@@ -236,7 +241,7 @@ def write_readme(check: bool) -> Outcome:
     }.items():
         block = "\n".join(["```", *shown, "```\n"])
         texts[path] = documents.filled(path.read_text(), "make train", block)
-    curves = figures.pictured_curves(claim_records.load(RESULTS / "claims"))
+    curves = figures.pictured_curves(records_of_claims())
     words = figures.picture_description(curves)
     images = ROOT / "docs" / "images"
     pictures = {images / f"thirty-layers-{page}.svg": page for page in figures.INKS}
@@ -266,6 +271,9 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
     return {"path": place}, place
 
 
+OWN_CHECKS = {"tables": write_tables, "claims": write_claims, "readme": write_readme}
+
+
 def check_all() -> Outcome:
     """Compute each committed result again, and name the files that differ."""
 
@@ -275,8 +283,17 @@ def check_all() -> Outcome:
         done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
         return done.stderr.strip().removeprefix("error: ") or "it fails" if done.returncode else ""
 
+    def own(function: Callable[[bool], Outcome]) -> str:
+        try:
+            function(True)
+        except InputError as error:
+            return str(error)
+        return ""
+
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        errors = dict(zip(CHECKS, threads.map(run, CHECKS), strict=True))
+        others = threads.map(run, CHECKS)
+        errors = {f"report.py {name} --check": own(check) for name, check in OWN_CHECKS.items()}
+        errors |= dict(zip(CHECKS, others, strict=True))
     stale = {command: error for command, error in errors.items() if error}
     lines = [f"{command}: {error}" for command, error in stale.items()]
     return {"stale": stale}, "\n".join(lines) or "every committed file is what the records say"
@@ -323,7 +340,7 @@ def main() -> None:
             command.add_argument(option, **settings)
     arguments = vars(parser.parse_args())
     function, as_json = arguments.pop("function"), arguments.pop("json")
-    with cli_errors():
+    with cli_errors(), no_garbage_collection():
         outcome, words = function(**arguments)
     with ignore_broken_pipe():
         if as_json:

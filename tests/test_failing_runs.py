@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -105,19 +104,6 @@ def test_ctrl_c_ends_the_run_and_its_workers(tmp_path: Path, root: Path) -> None
 
 
 @pytest.mark.process
-def test_killed_loader_ends_the_run(tmp_path: Path, root: Path) -> None:
-    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", "data.num_workers=2")
-    while process.poll() is None:  # each epoch has processes of its own
-        with suppress(ProcessLookupError):  # it has just ended
-            for pid in launched(process)[:1]:
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
-    # a logger's lock may print that torch's signal handler raised while it was held
-    last = ended(process).splitlines()[-1]
-    assert last.startswith("error: a process that loads images was killed")
-
-
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("workers", "said"), [(0, "could not be written"), (2, "could not be given shared memory")]
 )
@@ -125,43 +111,6 @@ def test_a_full_disk_ends_the_run(tmp_path: Path, root: Path, workers: int, said
     process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"data.num_workers={workers}")
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # of shared memory, too
     assert said in sentence(ended(process))
-
-
-CODE_OF_THE_USER = """
-from dataclasses import replace
-from pytorch_lightning.callbacks import Callback
-from rectifiers.data import sources
-
-class Fails(Callback):
-    def on_train_batch_end(self, *_):
-        raise ZeroDivisionError("in the callback")
-
-class FailingSplit(sources.ArraySplit):
-    def image(self, index):
-        raise ZeroDivisionError("in the data")
-
-def failing_data(val_fraction, split_seed):
-    source = sources.digits()
-    return replace(source, train=FailingSplit(source.train.images, source.train.labels))
-"""
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("override", "said", "workers"),
-    [
-        ("callbacks=ranks callbacks.ranks._target_=of_the_user.Fails", "in the callback", 0),
-        ("data._target_=of_the_user.failing_data", "in the data", 2),
-    ],
-)
-def test_an_exception_in_user_code_ends_the_run(tmp_path, override, said, workers) -> None:
-    (tmp_path / "of_the_user.py").write_text(CODE_OF_THE_USER)
-    small = ("model=mlp", "trainer.max_epochs=1", "logger=none", f"data.num_workers={workers}")
-    command = alone(tmp_path, "data=digits", *override.split(), *small)
-    code = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); del sys.argv[0]; "
-    code += "runpy.run_path(sys.argv[0], run_name='__main__')"
-    text = ended(start([sys.executable, "-c", code, *command[1:]]))
-    assert text.rstrip().endswith(f"ZeroDivisionError: {said}")
 
 
 @pytest.mark.process

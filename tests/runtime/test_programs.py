@@ -119,3 +119,22 @@ def test_programs_import_from_the_working_folder(tmp_path: Path) -> None:
     ]
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.process
+def test_what_is_imported_first_is_exempt_from_garbage_collection() -> None:
+    """At exit it is not, and a second call, which would keep the garbage of runs, exempts none."""
+    code = """
+import atexit, gc
+from rectifiers.runtime.machine import quick_imports
+atexit.register(lambda: print(gc.get_freeze_count()))
+with quick_imports():
+    print(gc.isenabled())
+first = gc.get_freeze_count()
+kept = [[] for _ in range(1000)]
+with quick_imports():
+    pass
+print(gc.isenabled(), first > 1000, gc.get_freeze_count() == first)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True", "True", "True", "0"], done.stderr

@@ -1,9 +1,7 @@
 """Several real processes that train one run: the same numbers, the same bits after a restart, no
 one left waiting."""
 
-import contextlib
 import os
-import random
 import resource
 import shutil
 import signal
@@ -285,41 +283,6 @@ def test_a_full_disk_keeps_the_last_good_state(tmp_path: Path) -> None:
     assert AtomicCheckpointIO().load_checkpoint(folder / "last.ckpt")
     assert not list(folder.glob("*.part"))
     finish(alone(tmp_path, *options))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
-def test_twenty_random_kills_change_no_bit(tmp_path: Path, processes: int) -> None:
-    options = (*WITHIN, "trainer.max_epochs=100")
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-
-    finish(command_of(processes, whole, *options))
-    moments, kills = random.Random(processes), 0
-    while kills < 20 and not list(cut.glob("runs/*/record.json")):
-        process = start(command_of(processes, cut, *options))
-        before = newest_stamp(cut)
-        with contextlib.suppress(AssertionError):
-            wait_for(lambda before=before: newest_stamp(cut) > before, process)
-        time.sleep(moments.random() * 0.4)
-        own = [process.pid, *launched(process)]  # torchrun's processes are in sessions of their own
-        for pid in own:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        process.communicate()
-        for pid in own[1:]:
-            while Path(f"/proc/{pid}").exists():
-                time.sleep(0.01)
-        kills += 1
-    assert kills >= 20 or list(cut.glob("runs/*/record.json"))
-    finish(command_of(processes, cut, *options))
-    assert kills >= 20, f"the run was over after {kills} kills; make it longer"
-    check_equal_runs(whole, cut)
-    steps = [row["epoch"] for row in records.load(record(cut)).history]
-    assert steps == list(range(1, 101))
-
-
-def newest_stamp(place: Path) -> int:
-    return max((path.stat().st_mtime_ns for path in place.glob("runs/*/last.ckpt")), default=0)
 
 
 @pytest.mark.slow

@@ -23,13 +23,12 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
 from rectifiers.claims.measures import MEASURES
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF
+from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject, Section, checked
 
 PLACE = CONF / "claim"
@@ -323,7 +322,7 @@ class Claim(Section):
 def claims() -> tuple[Claim, ...]:
     """Return all claims in the order of their names, those that are not run last."""
     files = sorted(PLACE.glob("*.yaml"))
-    run = [parse(path.stem, yaml.safe_load(path.read_text()).get("claim")) for path in files]
+    run = [parse(path.stem, load_yaml(path.read_text()).get("claim")) for path in files]
     arms = {f"{claim.name}/{arm}" for claim in run for arm in claim.arms}
     for claim in run:
         for arm in (arm for comparison in claim.descriptions for arm in comparison.arms()):
@@ -332,7 +331,7 @@ def claims() -> tuple[Claim, ...]:
                     f"claim/{claim.name} describes an arm {arm}, which no claim has; give "
                     "<claim>/<arm>"
                 )
-    left = yaml.safe_load(Path(__file__).with_name("not_run.yaml").read_text())
+    left = load_yaml(Path(__file__).with_name("not_run.yaml").read_text())
     return (*run, *(parse(name, words) for name, words in left.items()))
 
 

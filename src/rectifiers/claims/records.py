@@ -12,8 +12,6 @@ import lzma
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
 from rectifiers.claims.claims import PLACE, Claim, claims
 from rectifiers.results.frame import CLAIM, RESULTS, experiment_of
 from rectifiers.runs import record as records
@@ -21,7 +19,7 @@ from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.errors import InputError, unreadable
-from rectifiers.runtime.files import atomic_file, read_bytes, read_yaml
+from rectifiers.runtime.files import atomic_file, load_yaml, read_bytes, read_yaml
 from rectifiers.runtime.schema import JsonObject
 
 RECORDS = RESULTS / "claims"
@@ -96,25 +94,25 @@ def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
         raise InputError(
             f"claim/{claim.name} has arms that are not known; call python scripts/report.py claims"
         )
-    by_hash = _by_arm(records, claim.all_seeds())
+    by_hash = _by_arm(records, claim.all_seeds(), hashes)
     return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
 
 
 def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
     """Return the runs that choose the claim's learning rates, by `Claim.searched` and seed."""
     hashes = arm_hashes().get(claim.name, {})
-    by_hash = _by_arm(records, claim.search.seeds if claim.search else ())
+    by_hash = _by_arm(records, claim.search.seeds if claim.search else (), hashes)
     return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
 
 
 def _by_arm(
-    records: Iterable[TrainingRecord], seeds: Sequence[int]
+    records: Iterable[TrainingRecord], seeds: Sequence[int], arms: Mapping[str, str]
 ) -> dict[str, dict[int, TrainingRecord]]:
-    """The records of these seeds by the hash of their arm."""
-    by_hash: dict[str, dict[int, TrainingRecord]] = {}
+    """The records of these seeds and of these arms, by the hash of their arm."""
+    by_hash: dict[str, dict[int, TrainingRecord]] = {hash_: {} for hash_ in arms.values()}
     for record in records:
-        if record.seed in seeds:
-            by_hash.setdefault(arm_of(record), {})[record.seed] = record
+        if (arm := arm_of(record)) in by_hash and record.seed in seeds:
+            by_hash[arm][record.seed] = record
     return by_hash
 
 
@@ -247,7 +245,7 @@ def _criterion_of(claim: Claim, commit: str, read: Read) -> list[JsonObject] | N
 def criterion(text: str) -> list[JsonObject]:
     """Return what decides a claim, of its file: seeds, measures, arms and bounds. Seeds are a part:
     who asks for more after a look stops when the result suits him."""
-    claim = (yaml.safe_load(text) or {}).get("claim") or {}
+    claim = (load_yaml(text) or {}).get("claim") or {}
     seeds = {field: claim.get(field, default) for field, default in SEED_FIELDS.items()}
     tests = claim.get("tests", [])
     return [seeds, *({field: test.get(field) for field in CRITERION_FIELDS} for test in tests)]

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-import yaml
-
 from rectifiers.claims.claims import Claim, Comparison, claims
 from rectifiers.claims.judge import (
     MOST_SEEDS,
@@ -29,6 +27,7 @@ from rectifiers.results.tables import layout
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import load_yaml
 
 FIGURES = "figures/claims"  # below results/
 COMMAND = "python scripts/claims.py run"
@@ -147,7 +146,7 @@ def render(name: str, **values: object) -> str:
 def answer_rows(path: Path, results: Iterable[ClaimResult]) -> list[list[str]]:
     """Return the questions of a file with what the claims answer, below their head; raise an
     InputError where it names a claim, or an effect of one, that is not there."""
-    entries = yaml.safe_load(path.read_text())
+    entries = load_yaml(path.read_text())
     by_name = {result.claim.name: result for result in results}
     has_paper = "paper" in entries[0]
     rows = [["question", *["the paper says"] * has_paper, "we find", "evidence", "verdict"]]
@@ -262,7 +261,7 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
         lines.append(_test_line(test, str(test.test.criterion), verdict_of(test.finding)))
         lines += [_test_line(test.trained)] if test.trained else []
     lines += map(_test_line, result.descriptions)
-    changes = yaml.safe_load((FOLDER / "changes.yaml").read_text())
+    changes = load_yaml((FOLDER / "changes.yaml").read_text())
     return render(
         "claim",
         result=result,

@@ -41,6 +41,7 @@ from rectifiers.runtime.console import SHOW_ALL, cli_errors, ignore_broken_pipe,
 from rectifiers.runtime.distributed import World, end_with_parent, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
+from rectifiers.runtime.machine import quick_imports
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 # What Hydra itself may call, which 1.3 does not ask.
@@ -220,8 +221,9 @@ def _run(
         # process a run on two cores took 2.5 times as long with the default (47 s against 19 s;
         # alone 18 s), and many times beside two.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        from rectifiers.data.datamodule import check_share
-        from rectifiers.training.train import train
+        with quick_imports():
+            from rectifiers.data.datamodule import check_share
+            from rectifiers.training.train import train
 
         try:
             check_share(config.data.batch_size, place.size)

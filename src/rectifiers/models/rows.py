@@ -179,6 +179,15 @@ def trace(
     return shapes
 
 
+def size(
+    layers: Sequence[Row], *, channels: int, input_px: int, signal: bool = False
+) -> dict[str, int]:
+    """Return the `depth`, the `multiply_adds` of one image, and the `parameters` without slopes."""
+    shapes = trace(layers, channels=channels, input_px=input_px, signal=signal)
+    keys = ("multiply_adds", "parameters")
+    return {"depth": depth(layers)} | {key: sum(getattr(s, key) for s in shapes) for key in keys}
+
+
 def smallest_input_px(layers: Sequence[Row]) -> int:
     """Return the smallest square input that leaves at least one position in every map."""
     for side in range(1, LARGEST_SIDE):

@@ -8,13 +8,11 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import yaml
-
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import SplitSizes
-from rectifiers.runtime.files import CONF
+from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ COLUMNS = (
 def known() -> JsonObject:
     """Return `experiments.yaml`: experiments' `arm` and `whole`, protocols' settings by data, and
     the sizes of Table 3's networks."""
-    return yaml.safe_load(EXPERIMENTS.read_text())
+    return load_yaml(EXPERIMENTS.read_text())
 
 
 def described(science: JsonObject) -> dict[str, str]:

@@ -8,8 +8,6 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from rectifiers.results.documents import Table, estimate
 from rectifiers.results.frame import (
     PAPERS_DATA,
@@ -23,6 +21,7 @@ from rectifiers.results.statistics import mcnemar, mean_of
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import Errors, ProtocolResult
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import load_yaml
 from rectifiers.runtime.schema import JsonObject
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def load(folder: Path) -> list[Record]:
 def published() -> JsonObject:
     """Return `paper.yaml`, the paper's numbers, each with its place and the texts it was read in;
     entries of confidence `recalled` are never targets."""
-    return yaml.safe_load(Path(__file__).with_name("paper.yaml").read_text())
+    return load_yaml(Path(__file__).with_name("paper.yaml").read_text())
 
 
 def table_1_slopes(shared: bool) -> dict[str, float]:
@@ -86,7 +85,7 @@ def table_1_slopes(shared: bool) -> dict[str, float]:
 @functools.cache
 def layout() -> list[JsonObject]:
     """Return `tables.yaml`: the tables with their rows."""
-    return yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
+    return load_yaml(Path(__file__).with_name("tables.yaml").read_text())
 
 
 def render_markdown(tables: Sequence[Table]) -> str:

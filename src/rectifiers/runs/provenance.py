@@ -4,8 +4,12 @@ or a secret."""
 import hashlib
 import os
 import platform
+import re
+import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 
 from rectifiers.runs.record_parts import Machine, Provenance
 from rectifiers.runtime import machine
@@ -38,7 +42,27 @@ def is_changed() -> bool | None:
 
 def committed_file(commit: str, path: str) -> str | None:
     """Return a file of the checkout as a commit has it; None where either is not there."""
-    return git("show", f"{commit}:{path}", at=CHECKOUT) if CHECKOUT else None
+    reader = _objects()
+    if reader is None or reader.stdin is None or reader.stdout is None:
+        return None
+    reader.stdin.write(f"{commit}:{path}\n".encode())
+    reader.stdin.flush()
+    found = re.fullmatch(rb"\w+ (\w+) (\d+)\n", reader.stdout.readline())
+    content = reader.stdout.read(int(found[2]) + 1) if found else b""
+    return content.decode().strip() if found and found[1] == b"blob" else None
+
+
+@cache
+def _objects() -> subprocess.Popen[bytes] | None:
+    """Start git once for all objects that are asked for: a process for each of a thousand takes
+    seconds. It ends with this process, when its pipe closes."""
+    if CHECKOUT is None:
+        return None
+    command = ["git", "-C", str(CHECKOUT), "cat-file", "--batch"]
+    try:
+        return subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+    except OSError:
+        return None
 
 
 def commits_of(path: str) -> list[str]:

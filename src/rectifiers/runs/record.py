@@ -231,10 +231,10 @@ def parse(text: str | bytes) -> Record:
 
 def _check_keys(pairs: list[tuple[str, object]]) -> None:
     """Refuse a key that stands twice: two readers could take it for different values."""
-    counts = Counter(key for key, _ in pairs)
-    for key in counts:
-        if counts[key] > 1:
-            raise ValueError(f"{reprlib.repr(key)} stands twice")
+    if len(dict(pairs)) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        key = next(key for key in counts if counts[key] > 1)
+        raise ValueError(f"{reprlib.repr(key)} stands twice")
 
 
 def write(path: Path, record: Record) -> None:

@@ -90,6 +90,12 @@ def refuse_link(place: Path) -> None:
         raise InputError(f"{place} is a symbolic link, which is not followed")
 
 
+def load_yaml(text: str) -> Any:
+    """Return the values of a YAML text of this package or of its results, by libyaml where it is
+    there, which takes a tenth of the time."""
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
 class _PlainLoader(yaml.SafeLoader):
     """Reads plain YAML: aliases, which can stand for any amount of data, and keys given twice are
     errors."""

@@ -1,8 +1,12 @@
 """The machine: what its processor is, how much of it is free, and how memory is reused."""
 
+import atexit
 import ctypes
+import gc
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +53,30 @@ def keep_freed_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(M_MMAP_MAX, 0)
         library.mallopt(M_TRIM_THRESHOLD, -1)
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Import in the body what makes many objects and no garbage, which Python then leaves out when
+    it looks for some: walking through all of torch again and again takes a second of a run.
+
+    Only the first call of a process does so, because later ones would keep the garbage of runs. At
+    exit the objects are freed as usual; a library reports those that are not."""
+    with no_garbage_collection():
+        yield
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            atexit.register(gc.unfreeze)
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collect no garbage in the body, as where much is read in a process of seconds."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _cpuinfo(key: str) -> str:

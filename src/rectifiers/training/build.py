@@ -21,7 +21,7 @@ from rectifiers.data.transforms import Geometry
 from rectifiers.initializers import needs_images
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
-from rectifiers.models.rows import depth, trace
+from rectifiers.models.rows import size
 from rectifiers.parameters import parameter_groups
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
@@ -311,10 +311,7 @@ def network_size(
         totals = {"multiply_adds": network.multiply_adds, "parameters": parameters}
         return {"depth": network.depth, **totals}
     rows = config.model.layers(classes)
-    shapes = trace(rows, channels=channels, input_px=input_px, signal=config.data.signal)
-    keys = ("multiply_adds", "parameters")
-    totals = {key: sum(getattr(shape, key) for shape in shapes) for key in keys}
-    return {"depth": depth(rows), **totals}
+    return size(rows, channels=channels, input_px=input_px, signal=config.data.signal)
 
 
 def build_callbacks(config: RunConfig, folder: Path) -> list[Callback]:
