@@ -84,9 +84,9 @@ READERS = (
 
 @pytest.fixture(params=READERS, ids=lambda command: command[0])
 def read(request: pytest.FixtureRequest, call: Call, tmp_path: Path) -> Call:
-    """A command that reads a run's folder."""
+    """A command that reads a run's folder, and data that are there from this folder alone."""
     program, *rest = (part.replace("OUT", str(tmp_path)) for part in request.param)
-    return partial(call, program, *rest)
+    return partial(call, program, *rest, f"cache_dir={tmp_path}/cache")
 
 
 @pytest.fixture
@@ -408,7 +408,8 @@ def test_command_line_names_the_place_for_data(call, finished, downloads, tmp_pa
     ours.mkdir()
     change = with_source(source, root=str(theirs), download=True)
     folder = foreign(finished, tmp_path, change)
-    arguments = (f"run={folder}", "evaluation=ten_view", "data.download=true")
+    places = (f"run={folder}", f"cache_dir={tmp_path}/cache")
+    arguments = (*places, "evaluation=ten_view", "data.download=true")
     done = call("scripts/evaluate.py", *arguments)
     assert done.stderr.startswith("error: data.download=true is not usable")
     assert downloads == []

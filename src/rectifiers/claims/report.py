@@ -184,7 +184,7 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
     path = FOLDER / "findings.yaml"
     by_name = {result.claim.name: result for result in results}
     lines, shown = {}, []
-    for entry in yaml.safe_load(path.read_text()):
+    for entry in load_yaml(path.read_text()):
         run = [by_name[n] for n in entry["find"] if by_name[n].verdict not in NO_VERDICT]
         shown += run[:1] + [r for r in run[1:] if r.verdict is Verdict.CONTRADICTED]
         for name in (result.claim.name for result in run):
