@@ -76,7 +76,9 @@ def test_ckpt_path_continues_the_same_run(tiny, tmp_path: Path) -> None:
     again = train(tiny("evaluation=center", f"ckpt_path={last}"), {})
     assert again.record.history[-1]["train_loss"] == whole.record.history[-1]["train_loss"]
     assert again.record.epochs == whole.record.epochs
-    with pytest.raises(InputError, match=f"is of run {whole.record.run} and not of"):
+    with pytest.raises(
+        InputError, match=f"belongs to run {whole.record.run}, and this command makes run"
+    ):
         train(tiny("evaluation=center", "seed=1", f"ckpt_path={last}"), {})
 
 
