@@ -43,6 +43,7 @@ def test_planned_seeds_alone_count_in_both_arms(made_up: Any) -> None:
     whole = runs([b - 1 for b in BASE], BASE)
     assert answer(claim, []).verdict == "not run"
     assert answer(claim, whole[1:]).verdict == "too few runs"
+    assert answer(claim, whole[:-1]).verdict == "too few runs"
     assert answer(claim, whole[1:]).tests[0].finding.n == 4
     elsewhere = [record("better", 5, 99.0), record("worse", 5, 1.0)]
     assert answer(claim, [*whole, *elsewhere]).tests[0].finding.effect == pytest.approx(-1)
@@ -181,6 +182,7 @@ def test_slopes_are_compared_with_table_1() -> None:
 def test_ratios_are_means_of_logarithms(made_up: Any) -> None:
     test = {key: value for key, value in TEST.items() if key != "minus"} | {"over": "worse"}
     ratio = test | {"supported": {"below": 0.5}, "contradicted": {"above": 1}}
+    assert made_up(tests=[ratio]).tests[0].effect([-1.0, 2.0]) is None
     found = answer(made_up(tests=[ratio]), runs([1.0, 2.0, 1.0, 2.0, 1.0], [4.0, 8, 4, 8, 4]))
     assert found.verdict == "supported"
     finding = found.tests[0].finding

@@ -76,9 +76,7 @@ def test_ckpt_path_continues_the_same_run(tiny, tmp_path: Path) -> None:
     again = train(tiny("evaluation=center", f"ckpt_path={last}"), {})
     assert again.record.history[-1]["train_loss"] == whole.record.history[-1]["train_loss"]
     assert again.record.epochs == whole.record.epochs
-    with pytest.raises(
-        InputError, match=f"belongs to run {whole.record.run}, and this"
-    ):
+    with pytest.raises(InputError, match=f"belongs to run {whole.record.run}, and this"):
         train(tiny("evaluation=center", "seed=1", f"ckpt_path={last}"), {})
 
 

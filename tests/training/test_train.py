@@ -206,6 +206,7 @@ def whole(tmp_path_factory) -> Outcome:
     config = compose_config(*DROPS, f"runs_dir={place}/runs", f"cache_dir={place}/cache")
     outcome = train(config, CHOICES)
     assert outcome.record.drop_epochs
+    assert outcome.record.history[-1]["lr"] < outcome.record.history[0]["lr"]
     return outcome
 
 
@@ -230,6 +231,26 @@ def test_a_resumed_run_has_equal_bits(tiny, whole, tmp_path, monkeypatch, after,
     continued = train(tiny(*options), CHOICES)
     assert same_bits(weights(whole), weights(continued))
     assert numbers(whole.record) == numbers(continued.record)
+
+
+def test_a_run_stopped_within_an_epoch_has_its_whole_loss(tiny, monkeypatch) -> None:
+    options = (*DROPS, "checkpoint.every_n_steps=1")
+    straight = train(tiny(*options, "seed=1"), CHOICES)
+    original = EpochEnd.on_train_batch_end
+
+    def cut(self, trainer, *rest) -> None:
+        original(self, trainer, *rest)
+        if trainer.global_step == 2:
+            raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochEnd, "on_train_batch_end", cut)
+        straight.path.unlink()
+        straight.path.with_name("last.ckpt").unlink()
+        with pytest.raises(Cut):
+            train(tiny(*options, "seed=1"), CHOICES)
+    continued = train(tiny(*options, "seed=1"), CHOICES)
+    assert numbers(straight.record) == numbers(continued.record)
 
 
 def test_divergence_is_recorded_with_layer_and_step(tiny) -> None:
