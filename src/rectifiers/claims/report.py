@@ -200,7 +200,7 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
     data = Counter(str(record.choices.get("data")) for record in records)
     return render(
         "report",
-        verdict=lambda name: _linked(by_name[name]),
+        verdict=lambda name: _linked(by_name[name]) if name in by_name else "not a claim",
         groups=groups,
         counts=_counts([result for result in results if not result.claim.is_check]),
         runs=f"{len(records):,}",

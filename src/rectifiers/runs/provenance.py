@@ -45,8 +45,10 @@ def committed_file(commit: str, path: str) -> str | None:
     reader = _objects()
     if reader is None or reader.stdin is None or reader.stdout is None:
         return None
-    reader.stdin.write(f"{commit}:{path}\n".encode())
-    reader.stdin.flush()
+    try:
+        os.write(reader.stdin.fileno(), f"{commit}:{path}\n".encode())
+    except BrokenPipeError:  # git has ended, because this is no repository
+        return None
     found = re.fullmatch(rb"\w+ (\w+) (\d+)\n", reader.stdout.readline())
     content = reader.stdout.read(int(found[2]) + 1) if found else b""
     return content.decode().strip() if found and found[1] == b"blob" else None
