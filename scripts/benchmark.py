@@ -111,8 +111,15 @@ def main() -> None:
     folder = parsed.results / "benchmark"
     try:
         with cli_errors():
+            words = [word for word in parsed.arguments if "=" not in word]
             if parsed.arguments in (["leaderboard"], ["check"], ["admission"]):
                 rank(folder, *parsed.arguments)
+            elif words:
+                raise InputError(
+                    f"{words[0]} is not a command to use here; give leaderboard, check or "
+                    "admission alone, or an entry such as activation=mish",
+                    status=2,
+                )
             else:
                 run(parsed.arguments, parsed.jobs, parsed.seeds, folder)
     except KeyboardInterrupt:

@@ -245,6 +245,10 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     assert sorted(folder.rglob("*")) == before
     done = call("scripts/benchmark.py", "activation=elu", "size=huge", *options)
     assert done.stderr == "error: size=huge is not known; give one of: quick, full\n"
+    for words in (["leaderbord"], ["check", "activation=elu"]):
+        done = call("scripts/benchmark.py", *words, *options)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: {words[0]} is not a command to use here; give")
 
 
 @pytest.mark.parametrize("command", ["check", "leaderboard", "activation=mish"])

@@ -20,7 +20,7 @@ def test_each_mutant_has_its_place() -> None:
     for file, entry in FILES.items():
         source = (ROOT / "src" / "rectifiers" / file).read_text()
         for before, after in entry["mutants"]:
-            assert source.count(before) == 1, f"{file}: write the mutant of {before!r} anew"
+            assert source.count(before) == 1, f"{file}: rewrite the mutant of {before!r}"
             assert before != after
 
 
