@@ -32,7 +32,8 @@ MEANINGS = """- **{one}**: a single run of each entry, at the rate that five see
 - **ReLU's rate for all**: five runs of each entry at the rate that was chosen for ReLU.
 - **one seed, on val**: as "{one}", on validation images, after the last epoch.
 - **one seed, best epoch on val**: the lowest error of any epoch on the images that are compared.
-  Test images are looked at once, so validation images stand for them here.
+  Test images are looked at once, so validation images stand for them here. There are fewer of
+  them, which adds noise: compare this row with "one seed, on val".
 
 Verdicts change by shortcuts, too: 17 of 84 claims of this repository changed theirs while they were
 developed, mostly with [rates and splits](../docs/explanation/statistics.md#verdicts-that-changed).
