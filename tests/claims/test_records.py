@@ -1,4 +1,4 @@
-"""The claims' records, one file per claim, and the small tables that are made of them."""
+"""The claims' records in their files, and the small tables that are made of them."""
 
 import csv
 import lzma
@@ -33,7 +33,7 @@ def test_committed_files_hold_each_run_once() -> None:
         lines = lzma.decompress(path.read_bytes()).decode().splitlines()
         stored = [parse(line) for line in lines]
         assert [to_json(record) for record in stored] == lines
-        assert {f"{owner(record)}.jsonl.xz" for record in stored} == {path.name}
+        assert {owner(record) for record in stored} == {path.name.partition(".")[0]}
         names = [record.run for record in stored]
         assert names == sorted(names)
         runs += names
@@ -43,12 +43,23 @@ def test_committed_files_hold_each_run_once() -> None:
 
 def test_loading_returns_the_records_that_were_added(tmp_path: Path) -> None:
     one, two, three = RECORDS[:3]
-    add(tmp_path / "a", [three, one])
-    add(tmp_path / "a", [two])
+    add(tmp_path / "a", [three, one, two])
     add(tmp_path / "b", [one, two, three])
     assert load(tmp_path / "a") == [one, two, three]
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_later_runs_get_a_file_of_their_own(tmp_path: Path) -> None:
+    records = signal_records(4)
+    first, second, third = (tmp_path / f"signal{n}.jsonl.xz" for n in ("", ".2", ".3"))
+    assert add(tmp_path, records[:2]) == [first]
+    before = first.read_bytes()
+    assert add(tmp_path, records[1:3]) == [second]
+    assert add(tmp_path, records[3:]) == [third]
+    assert add(tmp_path, records) == []
+    assert first.read_bytes() == before
+    assert load(tmp_path) == records
 
 
 def test_rerun_stays_in_its_file(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
-"""The records of the claims' runs, one compressed file per claim, and whether a criterion is older
-than they are.
+"""The records of the claims' runs, in compressed files, and whether a criterion is older than they
+are.
 
 `results/claims/<claim>.jsonl.xz` holds one record per line, sorted by run id: those that were run
-as `claim=<claim>`, and not again those that another claim shares. A file is written when its
-claim's runs are collected alone, because git keeps every version of a compressed file in full."""
+as `claim=<claim>`, and not again those that another claim shares. Runs that are collected later
+go to `<claim>.2.jsonl.xz` and so on, because git keeps every version of a compressed file in full.
+"""
 
 import csv
 import functools
 import hashlib
+import itertools
 import lzma
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -161,29 +163,33 @@ def read(path: Path) -> list[Record]:
 def add(folder: Path, new: Iterable[Record]) -> list[Path]:
     """Add records to their claims' files in `folder`, and return the files that changed.
 
-    A record replaces an earlier one of the same run, in the file that has it. Files without a new
-    record are not written."""
-    committed = {
-        path.name.removesuffix(SUFFIX): {record.run: record for record in read(path)}
-        for path in files(folder)
-    }
-    claim_of = {run: claim for claim, by_run in committed.items() for run in by_run}
+    A record replaces an earlier one of the same run, in the file that has it; those of other runs
+    get a new file. Files without a new record are not written."""
+    committed = {path: {record.run: record for record in read(path)} for path in files(folder)}
+    path_of = {run: path for path, by_run in committed.items() for run in by_run}
     changed = set()
     for record in new:
-        claim = claim_of.get(record.run) or owner(record)
-        by_run = committed.setdefault(claim, {})
+        path = path_of.get(record.run) or _next_path(folder, owner(record))
+        by_run = committed.setdefault(path, {})
         if by_run.get(record.run) != record:
             by_run[record.run] = record
-            changed.add(claim)
+            changed.add(path)
     packed: dict[Path, bytes] = {}
-    for claim in sorted(changed):
-        by_run = committed[claim]
+    for path in sorted(changed):
+        by_run = committed[path]
         lines = "".join(records.to_json(by_run[run]) + "\n" for run in sorted(by_run))
-        packed[folder / f"{claim}{SUFFIX}"] = lzma.compress(lines.encode(), preset=XZ_PRESET)
+        packed[path] = lzma.compress(lines.encode(), preset=XZ_PRESET)
     for path, content in packed.items():
         with atomic_file(path) as file:
             file.write(content)
     return list(packed)
+
+
+def _next_path(folder: Path, claim: str) -> Path:
+    """Return the first file of a claim's that is not there."""
+    parts = itertools.chain([claim], (f"{claim}.{part}" for part in itertools.count(2)))
+    paths = (folder / f"{part}{SUFFIX}" for part in parts)
+    return next(path for path in paths if not path.exists())
 
 
 def check_criteria(
