@@ -106,7 +106,7 @@ def picture(curves: Curves, page: str) -> "Figure":
     from matplotlib.figure import Figure
 
     inks = INKS[page]
-    figure = Figure(figsize=(7.6, 3.0), layout="constrained")
+    figure = Figure(figsize=(5.2, 3.0), layout="constrained")  # narrow: legible on a phone
     figure.patch.set_alpha(0)
     axes = figure.subplots()
     axes.patch.set_alpha(0)
@@ -125,7 +125,7 @@ def picture(curves: Curves, page: str) -> "Figure":
         )
         label.set(ha="right", va=align, color=ink, fontsize=11, fontweight="bold")
     count, text = len(curves["he"]), inks["text"]
-    title = f"30 layers of rectifiers on small digits: mean and range of {count} seeds"
+    title = f"30 layers of rectifiers on small digits:\nmean and range of {count} seeds"
     axes.set_title(title, loc="left", fontsize=11, color=text)
     axes.set(xlim=(1, len(curves["he"][0])), xticks=[1, 5, 10, 15, 20])
     axes.set(ylim=(0, 100), yticks=[0, 25, 50, 75, 100])
