@@ -123,7 +123,7 @@ def main() -> None:
             else:
                 run(parsed.arguments, parsed.jobs, parsed.seeds, folder)
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on where it was", file=sys.stderr)
+        print("interrupted; the same command continues", file=sys.stderr)
         sys.exit(INTERRUPTED)
 
 

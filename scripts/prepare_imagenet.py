@@ -133,7 +133,7 @@ def main() -> None:
                 shards = {"store": settings.store, "shard_bytes": settings.shard_bytes}
                 prepare(expected, root, **shards, threads=threads)
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
+        print("interrupted; the same command continues from here", file=sys.stderr)
         sys.exit(130)
 
 

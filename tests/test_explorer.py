@@ -318,11 +318,14 @@ def test_page_is_small_and_loads_nothing() -> None:
     assert set(re.findall(r'https?://[^"\s<]+', text)) == {"https://arxiv.org/abs/1502.01852"}
 
 
-def test_explore_prints_the_path_or_opens_the_page(monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("has_browser", [True, False])
+def test_explore_prints_the_path_or_opens_the_page(monkeypatch, capsys, has_browser) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or has_browser)
     for arguments, expected in ((["--print-path"], []), ([], [explore.PAGE.as_uri()])):
         monkeypatch.setattr("sys.argv", ["explore", *arguments])
         explore.main()
-        assert capsys.readouterr().out == f"{explore.PAGE}\n"
+        out, err = capsys.readouterr()
+        assert out == f"{explore.PAGE}\n"
+        assert ("no browser opened" in err) == (opened != [] and not has_browser)
         assert opened == expected

@@ -4,10 +4,12 @@ import copy
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from rectifiers import activations as A
 from rectifiers import chains, gains, initializers
@@ -178,6 +180,7 @@ def test_what_is_not_understood_is_named_and_left() -> None:
     }
     assert changed <= {"last.weight", "last.bias"}
     assert {"table.weight", "never.weight", "rnn.weight_ih_l0"} <= set(report.left)
+    assert report.left["rnn.weight_ih_l0"].startswith("recurrent layers, such as this LSTM, are")
     assert "left as it was" in report.to_markdown()
 
 
@@ -234,6 +237,11 @@ def test_unusable_arguments_are_one_sentence() -> None:
     model = nn.Linear(4, 4)
     for arguments, message in (
         ({"model": F.relu}, "is no module; give a network"),
+        ({"model": [model]}, "is no module; give a network"),
+        ({"model": Language}, "model=Language is a class; give a network, as Language\\(\\)"),
+        ({"mode": "fan_out"}, "mode=fan_out is called backward here; give that name"),
+        ({"example_input": (4,)}, "without a batch dimension; give a batch, such as \\(64, 4\\)"),
+        ({"example_input": (0, 4)}, "is no shape; give sizes of at least 1"),
         ({"init": "Layer"}, "init=Layer is not usable; give the name of a rule"),
         ({"init": nn.init.kaiming_normal_}, "is not usable; give the name of a rule"),
         ({"bias": "zero"}, "bias=zero is not usable; give a number such as 0, or torch_default"),
@@ -246,6 +254,41 @@ def test_unusable_arguments_are_one_sentence() -> None:
     for sizes, message in (({"depth": 2.5}, "depth=2.5"), ({"depth": 2, "units": 0}, "units=0")):
         with pytest.raises(InputError, match=f"{message} is not usable; give a whole number"):
             stability(nn.ReLU(), **sizes)
+
+
+def test_unusable_examples_name_their_remedy() -> None:
+    linear, bilinear, pairs = nn.Linear(4, 4), nn.Bilinear(4, 4, 4), TensorDataset(batch(4, 4))
+    maps = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 4))
+    for model, example, message in (
+        (linear, [2, 4], "type list (...); give a shape as a tuple, such as (2, 4)"),
+        (linear, [[0.5] * 4], "type list (...); give a tensor, or the shape of a batch"),
+        (linear, None, "type NoneType (...); give a tensor, or the shape of a batch"),
+        (linear, 4, "type int (...); give the shape of a batch, such as (64, 4)"),
+        (linear, np.ones((2, 4)), "type ndarray (...); give a tensor, as torch.from_numpy("),
+        (linear, DataLoader(pairs), "type DataLoader (...); give one of its batches"),
+        (linear, pairs, "type TensorDataset (...); give one of its batches"),
+        (linear, batch(2, 4).double(), "it is torch.float64 and the weights are torch.float32"),
+        (linear, torch.ones(2, 4).long(), "it holds integers (torch.int64); give floats"),
+        (linear, (2, 5), "shape (2, 5) (...); give a tensor, or a tuple of"),
+        (bilinear, (2, 4), "give a tuple of what its forward method takes: input1, input2"),
+        (bilinear, ((2, 4), (2, 5)), "shapes (2, 4), (2, 5) (...); give a tensor, or a tuple"),
+        (nn.Embedding(9, 4), (2, 4), "its embedding reads integers; give a batch of them"),
+        (maps, (3, 8, 8), "it has no batch dimension; give a batch, such as (64, 3, 8, 8)"),
+    ):
+        with pytest.raises(InputError) as raised:
+            initialize(model, example)
+        cause = raised.value.__cause__
+        words = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
+        assert message in str(raised.value).replace(words, "..."), str(raised.value)
+
+
+def test_several_shapes_are_several_arguments() -> None:
+    report = initialize(nn.MultiheadAttention(32, 4, batch_first=True), ((4, 6, 32),) * 3)
+    assert len({row.second_in for row in report.layers[:3]}) == 3
+
+
+def test_rule_may_follow_the_example() -> None:
+    assert initialize(nn.Linear(4, 4), (8, 4), "xavier").rule == "xavier"
 
 
 class Language(nn.Module):

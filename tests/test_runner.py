@@ -86,7 +86,7 @@ def test_stopped_runs_continue_with_equal_bits(tmp_path, number, status) -> None
     wait_for(lambda: len(list(tmp_path.glob("runs/*/last.ckpt"))) == 2, process)
     children, told = stop(process, number)
     assert process.returncode == status
-    assert told.count("stopped by") == 1
+    assert told.count(f"stopped by {number.name} with its runs, 0 of 2 done; ") == 1
     assert "Traceback" not in told
     assert not psutil.wait_procs(children, timeout=5)[1]
     assert not list(tmp_path.glob("runs/*/record.json"))

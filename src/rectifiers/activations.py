@@ -345,11 +345,19 @@ def check_gradient(activation: nn.Module, x: Tensor) -> None:
     """Check that a gradient passes `activation`; x: as of `check_output`.
 
     Raises:
-        InputError: where its derivative is 0 almost everywhere, as that of a step.
+        InputError: where its derivative is 0 almost everywhere, as that of a step, or it cannot be
+            run with a gradient.
     """
     with torch.enable_grad():
         z = x.clone().requires_grad_()
-        y = activation(z.clone())  # a copy, because the activation may work in place
+        try:
+            y = activation(z.clone())  # a copy, because the activation may work in place
+        except Exception as error:  # such as numpy's functions
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(
+                f"activation {describe(activation)} cannot be run with a gradient ({reason}); use "
+                "functions of torch alone"
+            ) from error
         # weighted, because the sum of a softmax is constant
         loss = (y * torch.randn(y.shape, generator=torch.Generator().manual_seed(0))).sum()
         if y.requires_grad:

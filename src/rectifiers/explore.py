@@ -1,6 +1,7 @@
 """Open the explorer, a page that shows how signal and gradient pass through the layers."""
 
 import argparse
+import sys
 import webbrowser
 from pathlib import Path
 
@@ -15,8 +16,11 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     print(PAGE)
-    if not arguments.print_path:
-        webbrowser.open(PAGE.as_uri())
+    if not arguments.print_path and not webbrowser.open(PAGE.as_uri()):
+        print(
+            "no browser opened here; open the file above in one, or copy it to where one is",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -23,15 +23,17 @@ from rectifiers.signals import LayerCall, Trace
 from rectifiers.tracing import Respond
 
 MODES = {"forward": "he", "backward": "he_backward", "average": "he_average", "empirical": "he"}
+TORCH_MODES = {"fan_in": "forward", "fan_out": "backward"}
 BATCHES = ([True], [True, True])  # tensors in a DataLoader's list: inputs, and maybe labels
+RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 BASIN = 3.0  # E[y^2] of an example from which a corrected network returns to 1
 
 
 def initialize(
     model: nn.Module,
     example_input: Any,
-    *,
     init: str | Rule = "he",
+    *,
     activation: Activation | None = None,
     mode: Mode | Literal["empirical"] = "forward",
     bias: float | Literal["torch_default"] = 0.0,
@@ -48,7 +50,7 @@ def initialize(
 
     example_input: a batch of data; a tuple of what the forward method takes; a batch of a
         DataLoader, whose labels are left out; or the shape of a batch of standard normal numbers,
-        such as (8, 3, 32, 32).
+        such as (8, 3, 32, 32), or a tuple of such shapes.
     init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`; "lsuv"
         measures responses, so that its example should be a batch of the data.
     activation: what all layers but the first are taken to read, as for `gain`, instead of what the
@@ -92,8 +94,9 @@ def initialize(
     names, left = {row.layer.partition("[")[0] for row in layers}, dict(filler.left)
     for parameter, value in model.named_parameters():
         if value.dim() > 1 and parameter not in names:
-            reason = "no layer of the forward pass has it as its weight"
-            left.setdefault(parameter, trace.unexplained.get(parameter, reason))
+            left.setdefault(
+                parameter, trace.unexplained.get(parameter, _unfilled(model, parameter))
+            )
     unfilled = tuple(name for name in left if name in filler.left or _is_of_layer(model, name))
     return InitReport(name, layers, left, unfilled, mode)
 
@@ -278,17 +281,27 @@ def _place(structure: Trace, layer: str) -> tuple[int, int] | None:
     return None
 
 
+def _unfilled(model: nn.Module, parameter: str) -> str:
+    """Return why a parameter that no layer of the run has as its weight was not filled."""
+    owner = model.get_submodule(parameter.rpartition(".")[0])
+    if isinstance(owner, RECURRENT):
+        return f"recurrent layers, such as this {type(owner).__name__}, are left alone"
+    return "no layer of the forward pass has it as its weight"
+
+
 def _is_of_layer(model: nn.Module, parameter: str) -> bool:
     """Return whether a parameter is the weight of a layer, and not an embedding, a scale or a
     token, which no rule is for."""
     owner = model.get_submodule(parameter.rpartition(".")[0])
-    kinds = (*LAYERS, nn.RNNBase, nn.MultiheadAttention)
+    kinds = (*LAYERS, *RECURRENT, nn.MultiheadAttention)
     return isinstance(owner, kinds) or "parametrizations" in parameter
 
 
 def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
     """Return the rule that `init` names, or is, with its name."""
     if mode not in MODES:
+        if mode in TORCH_MODES:
+            raise InputError(f"mode={mode} is called {TORCH_MODES[mode]} here; give that name")
         raise InputError(f"mode={mode} is not known; choose one of: {', '.join(MODES)}")
     name = getattr(init, "__name__", repr(init))
     rule: Any = init
@@ -335,20 +348,37 @@ def propagation(model: nn.Module, example_input: Any) -> Propagation:
 
 def _arguments(model: nn.Module, example: Any) -> tuple[Any, ...]:
     """Return the positional arguments of a forward pass on `example`: a tensor, a tuple of
-    arguments, a batch of a DataLoader with labels that the model does not take, or a shape, of
-    which standard normal numbers are made, always the same ones."""
-    if isinstance(example, tuple) and example and all(type(size) is int for size in example):
-        if min(example) < 1:
-            raise InputError(f"example_input={example} is no shape; give sizes of at least 1")
-        first = next(model.parameters(), torch.empty(0)) if isinstance(model, nn.Module) else None
-        drawn = torch.randn(example, generator=torch.Generator().manual_seed(0))
-        return (drawn if first is None or first.is_meta else drawn.to(first),)
+    arguments, a batch of a DataLoader with labels that the model does not take, or one or several
+    shapes, of which standard normal numbers are made, always the same ones."""
+    if not isinstance(model, nn.Module):
+        return (example,)  # which `tracing.run` refuses
+    if _is_shape(example):
+        if len(example) == 1:
+            raise InputError(
+                f"example_input={example} is a shape without a batch dimension; give a batch, such "
+                f"as (64, {example[0]})"
+            )
+        example = (example,)
+    if isinstance(example, tuple) and example and all(map(_is_shape, example)):
+        first = next(model.parameters(), torch.empty(0))
+        generator = torch.Generator().manual_seed(0)
+        drawn = [torch.randn(shape, generator=generator) for shape in example]
+        example = tuple(drawn if first.is_meta else [x.to(first) for x in drawn])
     if isinstance(example, list) and [isinstance(x, Tensor) for x in example] in BATCHES:
         example = tuple(example)
     if not isinstance(example, tuple):
         return (example,)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(getattr(model, "forward", model)).parameters.values()
+    parameters = inspect.signature(model.forward).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return example
     return example[: max(1, sum(p.kind in kinds for p in parameters))]
+
+
+def _is_shape(value: Any) -> bool:
+    """Return whether a value is a tuple of sizes."""
+    if not isinstance(value, tuple) or not value or any(type(size) is not int for size in value):
+        return False
+    if min(value) < 1:
+        raise InputError(f"example_input={value} is no shape; give sizes of at least 1")
+    return True

@@ -122,11 +122,9 @@ class InitReport(Report):
         """Why the network may not train, a sentence with its remedy each."""
         sentences = [self._lost(), self._unstable(), self._surprising()]
         if self.unfilled:
-            more = ", ..." if len(self.unfilled) > 3 else ""
-            sentences.append(
-                f"{len(self.unfilled)} layers were left as they were "
-                f"({', '.join(self.unfilled[:3])}{more}); report.left says why: fill them yourself"
-            )
+            names = ", ".join(self.unfilled[:3]) + ", ..." * (len(self.unfilled) > 3)
+            remedy = "report.left says why; fill them yourself"
+            sentences.append(f"weights left as they were: {names}; {remedy}")
         return tuple(filter(None, sentences))
 
     def check(self) -> "InitReport":

@@ -31,7 +31,7 @@ from rectifiers.runtime.signals import Stopped, deferring_signals, stop_if_reque
 Overrides = tuple[str, ...]
 FollowUp = Callable[[Overrides], Sequence[Overrides]]  # the runs that the end of one asks for
 STARTUP_COST_MACS = 50_000_000_000  # what fits into the 2 s that a run takes beside its training
-KILLED = "its process was killed, maybe for want of memory; the same command goes on"
+KILLED = "its process was killed, maybe for want of memory; the same command continues"
 POLL_S = 0.2
 
 
@@ -56,13 +56,17 @@ class Progress:
     trained_cost: int = 0
     sources: dict[str, Any] = field(default_factory=dict)  # by their configuration
 
+    @property
+    def done(self) -> str:
+        """How many of how many runs are done, in words."""
+        open_jobs = len(self.pending) + len(self.running)
+        return f"{self.complete} of {open_jobs + self.complete + len(self.failures)} done"
+
     def line(self, seconds: float) -> str:
         """Return a line such as "3 of 12 done, 2 running, 1 failed, 12 min left", `seconds` after
         the start."""
         jobs = [*self.pending, *(job for _, job in self.running.values())]
-        failed = len(self.failures)
-        total = len(jobs) + self.complete + failed
-        line = f"{self.complete} of {total} done, {len(self.running)} running, {failed} failed"
+        line = f"{self.done}, {len(self.running)} running, {len(self.failures)} failed"
         if not self.trained_cost:
             return line
         left_s = seconds * sum(job.cost for job in jobs) / self.trained_cost
@@ -92,7 +96,7 @@ def run_all(
     _plan(progress, runs)
     processes, threads = share_cores([job.config for job in progress.pending], processes)
     if number := len(progress.pending):
-        shares = f"at a time: {processes}, threads of each: {threads} (or threads)"
+        shares = f"at a time: {processes}, threads of each: {threads}"
         print(f"runs to do: {number}, {shares}", file=sys.stderr)
     with deferring_signals():
         _train_pending(progress, processes, threads, follow_up)
@@ -171,7 +175,7 @@ def _train_pending(
                     worker = start()
                     workers.append(worker)
                 idle.append(worker)
-            stop_if_requested("with its runs")
+            stop_if_requested(f"with its runs, {progress.done}")
             if timer.is_due():
                 print(progress.line(timer.clock() - timer.started), file=sys.stderr, flush=True)
     except BaseException:

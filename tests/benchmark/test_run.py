@@ -140,7 +140,7 @@ def test_interrupted_entry_goes_on(tiny_entry: Entry, tmp_path: Path, monkeypatc
     def interrupted(runs: Sequence[Overrides], *_: object) -> dict[Overrides, str]:
         calls.append([overrides[-1] for overrides in runs])
         run_in_this_process(runs[:4])
-        raise Stopped(2, "with its runs")
+        raise Stopped(2, "with its runs, 4 of 6 done")
 
     monkeypatch.setattr(running, "run_all", interrupted)
     with pytest.raises(Stopped):
@@ -227,7 +227,7 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     folder, places = tmp_path / "results" / "benchmark", tiny_entry.places
     options = ["--results", tmp_path / "results", "--jobs", 1]
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
-    assert "elu: 0 runs are complete, 6 to do" in done.stderr
+    assert "elu: 0 runs done, 6 to do, and the judged runs" in done.stderr
     files = [f"{folder}/elu{suffix}" for suffix in (".json", ".md", ".svg")]
     assert done.stdout.splitlines()[-3:] == files
     assert "What it costs" in done.stdout
@@ -236,7 +236,7 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     assert call("scripts/benchmark.py", "leaderboard", *options).returncode == 0
     assert "`relu` is not complete" in (folder.parent / "LEADERBOARD.md").read_text()
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
-    assert " runs are complete, 0 to do" in done.stderr
+    assert " runs done, 0 to do\n" in done.stderr
     before = sorted(folder.rglob("*"))
     missing = ["activation=relu", "activation._target_=not.there"]
     done = call("scripts/benchmark.py", *missing, *places, *options)

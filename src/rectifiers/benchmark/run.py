@@ -223,13 +223,15 @@ def run_entry(
 
     jobs = [overrides for name in tasks for overrides in next_runs(name)]
     complete = sum(len(runs) for name, runs in results.items() if name in tasks)
-    text = f"{entry.name}: {complete} runs are complete, {len(jobs)} to do, and what they ask for"
+    text = f"{entry.name}: {complete} runs done, {len(jobs)} to do"
+    if jobs:
+        text += ", and the judged runs of each task whose search ends"
     for line in [*missing_data, text]:
         stderr.print(line, highlight=False, soft_wrap=True, markup=False)
     if failures := run_all(jobs, processes, follow_up):
         raise InputError(
             f"runs of {entry.name} that failed: {len(failures)}, named above; the same command "
-            "makes them again"
+            "runs them again"
         )
     runs = [
         run

@@ -73,7 +73,7 @@ def main() -> None:
                 print_best(folder / "optimization_results.yaml")
         except KeyboardInterrupt:  # outside of a run, or a second one
             if world().rank == 0:
-                message = "interrupted; the same command goes on from the last checkpoint"
+                message = "interrupted; the same command continues from the last checkpoint"
                 print(message, file=sys.stderr)
             sys.exit(INTERRUPTED)
 

@@ -74,7 +74,7 @@ def deferring_signals() -> Iterator[None]:
             raise Stopped(_pending, "at its end")
     except Stopped as stop:
         if world().rank == 0:
-            say(f"stopped by {stop.signal.name} {stop.where}; the same command goes on there")
+            say(f"stopped by {stop.signal.name} {stop.where}; the same command continues")
         raise
     finally:
         for number, handler in handlers.items():
