@@ -1,5 +1,5 @@
-"""Measure the weak scaling of a training step: two processes on two cores, or one per GPU, each with
-the same batch size as a single process.
+"""Measure the weak scaling of a training step: two processes on two cores, or one per GPU, each
+with the same batch size as a single process.
 
 `python scripts/bench/scaling.py [rounds] [batch]` prints a table and writes
 results/bench/<machine>.json. The network has 14 layers and PReLU. Each process has one thread, and
