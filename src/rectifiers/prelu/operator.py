@@ -176,7 +176,7 @@ for key, gradients in {
 class PReLU(nn.PReLU):
     """`torch.nn.PReLU` with a backward pass that reads memory once (section 2.1, Eq. 1 to 3).
 
-    Shape: input and output [N, channels, ...]; one slope per channel, or a single one.
+    The arguments are those of `torch.nn.PReLU`. Shape: input and output [N, channels, ...].
 
     The outputs equal torch's bit by bit, and the gradients up to rounding. torch's own operation is
     used if no gradient is needed, in double precision, for fewer than 16,384 numbers on a CPU, and
