@@ -144,7 +144,7 @@ def list_arguments(
 ) -> None:
     """Let the lines `name: meaning` of a docstring be a list of its arguments or fields."""
     names = set(getattr(obj, "__annotations__", ()))
-    if inspect.isroutine(obj):
+    if inspect.isroutine(obj) or inspect.isclass(obj):
         names |= inspect.signature(obj).parameters.keys()
     text = "\n".join(lines)
     for argument in sorted(names):

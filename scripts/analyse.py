@@ -1,7 +1,7 @@
 """Compare the paper's theory with measurements.
 
 propagation         variance of responses and gradients, layer by layer
-gain                gain and stability of every activation, yours too
+gain                gain and stability of any activation, including your own
 histograms          activations and gradients during a training
 responses run=<id>  means, dead units and slopes of a finished run [runs_dir= trust=[<module>]]
 fisher              Fisher information of a small network, for several slopes

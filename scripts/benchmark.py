@@ -6,11 +6,11 @@ python scripts/benchmark.py activation=my_file.my_function    your own function;
 python scripts/benchmark.py activation=mish size=full trainer=gpu data.root=<folder>
 python scripts/benchmark.py leaderboard                       rank results/benchmark/, and judge
                                                               shortcuts
-python scripts/benchmark.py check                             check that they follow the rules
+python scripts/benchmark.py check                             check that results follow the rules
 python scripts/benchmark.py admission                         which tasks tell ReLU from identity?
 
-size=quick, the default, takes ten minutes on two cores. An interrupted call continues when it is
-given again.
+size=quick, the default, takes ten minutes on two cores. If a call is interrupted, repeat it to
+continue.
 """
 
 import argparse

@@ -14,8 +14,8 @@ Examples:
   python scripts/evaluate.py run=[b7cc5f7113d3,c8754e788a5f] evaluation=ten_view
   python scripts/evaluate.py run=vgg19.pt model=vgg19 activation=relu data=imagenet
 
-Results that a run's record lacks are added to it. An ensemble gets a record of its own. The results
-of a state_dict are only printed. Start several processes with torchrun.
+New results are added to the run's record. An ensemble gets a record of its own. The results of a
+state_dict are only printed. Start several processes with torchrun.
 """
 
 import sys

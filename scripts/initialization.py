@@ -4,9 +4,9 @@
     python scripts/initialization.py chains             50 layers with every built-in activation
     python scripts/initialization.py resnet18 vgg16_bn  some networks; the others keep their numbers
 
-Every ReLU, GELU, SiLU and Hardswish of a network is replaced by PReLU or by GELU. The mean square
-of what enters its last block, of what leaves it, and of the scores is measured on standard normal
-images, in training mode without dropout, over 8 seeds.
+Every ReLU, GELU, SiLU and Hardswish of a network is replaced by PReLU or by GELU. The program
+measures the mean square of the input and the output of the last block, and of the scores, on
+standard normal images, in training mode without dropout, over 8 seeds.
 """
 
 import argparse

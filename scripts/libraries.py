@@ -3,8 +3,8 @@
     python scripts/libraries.py                    everything: twenty minutes on one core
     python scripts/libraries.py "50 layers, SiLU"  some networks; the others keep their numbers
 
-Small networks of different kinds get their first weights in eight ways, and are trained for 200
-steps of Adam on handwritten digits of 8 px, from three seeds each. It needs AnyInit, which is no
+Small networks of different kinds are initialised in eight ways, and trained for 200 steps of Adam
+on handwritten digits of 8 px, with three seeds each. The program needs AnyInit, which is not a
 dependency of this project: `pip install anyinit==0.4.0`."""
 
 import argparse

@@ -1,4 +1,4 @@
-"""Convert ImageNet's official archives to shards to train from. DVC calls these stages.
+"""Convert ImageNet's official archives to shards for training. DVC runs these stages.
 
 Examples:
   python scripts/prepare_imagenet.py verify       check the archives against their checksums

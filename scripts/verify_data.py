@@ -1,9 +1,9 @@
 """Read all prepared data again and name the files that differ from their pinned checksums.
 
-DVC trusts a file of unchanged time and size, and a cache that is linked to it. This program does
-not: it compares archives with `pipelines/*/archives.yaml`, other outputs with `dvc.lock`, and the
-files below them with the manifest. Data of ImageNet and Imagenette are checked if they are there; a
-missing file of the miniature is an error."""
+DVC does not read a file again if its time and size are unchanged, nor a cache that is linked to it.
+This program reads everything. It compares archives with `pipelines/*/archives.yaml`, other outputs
+with `dvc.lock`, and the files below them with the manifest. ImageNet and Imagenette are checked
+only if their data are present; a missing file of the miniature is an error."""
 
 import argparse
 import os

@@ -248,6 +248,15 @@ def test_presets_give_their_words(run: Run) -> None:
 
 
 @pytest.mark.process
+def test_rounding_does_not_grow(run: Run) -> None:
+    """The theory stays at a fixed point that repels, at any depth."""
+    chosen = settings(activation="squared_relu", init="he", depth=60, scale=1)
+    signal, word = run(f"[Core.chain({chosen}).signal, Core.verdict({chosen}).word]")
+    assert signal == pytest.approx([1.0] * 60)
+    assert word == "drifts"
+
+
+@pytest.mark.process
 def test_page_shows_the_words(run: Run, request: pytest.FixtureRequest) -> None:
     if "node" in request.node.name:
         pytest.skip("needs a browser: the words stand in the page")

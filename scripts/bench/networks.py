@@ -1,10 +1,10 @@
-"""What `swap_prelu` changes of networks that others train with PReLU: the time of a training step,
-and the memory that the backward pass needs.
+"""Measure how `swap_prelu` changes the time of a training step, and the memory that the backward
+pass needs, for networks that are often trained with PReLU.
 
 `python scripts/bench/networks.py [rounds] [batch]` prints a table and writes
-results/bench/<machine>.json. The networks are written as their papers and libraries have them, with
-torch's PReLU in as many slopes; another copy has ReLU. Ratios are of CPU time on one thread,
-interleaved; where there is a GPU, of the clock on that."""
+results/bench/<machine>.json. The networks follow their papers and libraries, also in the number of
+slopes. They start with torch's PReLU; a second copy has ReLU instead. Ratios compare CPU times on
+one thread, or wall-clock times if there is a GPU. The variants take turns."""
 
 import copy
 from collections.abc import Callable

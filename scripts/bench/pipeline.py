@@ -1,9 +1,9 @@
-"""The input pipeline beside torchvision's: JPEG files or shards to batches of 64, [N, 3, 224, 224],
-on one core; then with two reading processes.
+"""Compare the input pipeline with torchvision's: from JPEG files or shards to batches of 64,
+[N, 3, 224, 224], on one core, and then with two reading processes.
 
 `python scripts/bench/pipeline.py [rounds]` prints a table and writes results/bench/<machine>.json.
-Ratios are of the CPU time of a whole process on one core, interleaved; files are in the page cache.
-Shorter side, crop and mirror are drawn from the same distribution everywhere."""
+Ratios compare the CPU times of whole processes on one core, which take turns. The files are in the
+page cache. All pipelines draw scale, crop and mirror from the same distribution."""
 
 import itertools
 import json

@@ -1,9 +1,9 @@
-"""What PReLU costs beside torch's PReLU and ReLU: the operation on the shapes of many networks, and
-whole training steps.
+"""Compare the cost of PReLU with torch's PReLU and ReLU: the operation alone, on the shapes of many
+networks, and whole training steps.
 
 `python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes
-results/bench/<machine>.json. Ratios are of CPU time on one thread, interleaved; where there is a
-GPU, of the clock on that. On a CPU maps are channels last, as in a run, but for those of 1-D
+results/bench/<machine>.json. Ratios compare CPU times on one thread, or wall-clock times if there
+is a GPU. The variants take turns. On a CPU, maps are channels last as in a run, except in 1-D
 networks."""
 
 import sys

@@ -1,10 +1,9 @@
-"""What a processor or a GPU can do at most: the largest rate among what has nothing to do but
-multiply and add.
+"""Measure the highest rate of arithmetic of a processor or GPU, in operations per second.
 
 `python scripts/bench/roof.py [rounds]` prints a table and writes results/bench/<machine>.json. On a
-CPU products of matrices, 3x3 convolutions in both layouts and a loop of fused multiply-adds
-(fma.c), in float32, one thread, CPU time; where there is a GPU, products of matrices on it by the
-clock, in bfloat16 too."""
+CPU it measures matrix products, 3x3 convolutions in both layouts and a loop of fused multiply-adds
+(fma.c), in float32 on one thread, in CPU time. If there is a GPU, it measures matrix products
+there, in float32 and bfloat16, in wall-clock time."""
 
 import ctypes
 import sys

@@ -1,12 +1,12 @@
-"""Weak scaling of a training step: two processes on two cores or one per GPU, each with as large a
-batch as one alone.
+"""Measure the weak scaling of a training step: two processes on two cores, or one per GPU, each
+with the same batch size as a single process.
 
 `python scripts/bench/scaling.py [rounds] [batch]` prints a table and writes
-results/bench/<machine>.json. The 14-layer network with PReLU, a thread a process, gloo over the
-loopback or NCCL between GPUs, wall clock between barriers, interleaved: one process alone while the
-others sleep; all at once without communication; all with DDP as `train.py` has it, whose buckets of
-gradients travel while the backward pass goes on; the same with one all-reduce after it; and that
-all-reduce by itself."""
+results/bench/<machine>.json. The network has 14 layers and PReLU. Each process has one thread, and
+they communicate by gloo over the loopback, or by NCCL between GPUs. Times are wall-clock times
+between barriers. Five variants take turns: one process while the others sleep; all processes
+without communication; DDP as in `train.py`, which sends gradients during the backward pass; one
+all-reduce after the backward pass; and the all-reduce alone."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ WHERE = f"{PROCESSES} GPUs, NCCL" if DEVICE == "cuda" else ON_CORES
 ALL = "two" if PROCESSES == 2 else f"all {PROCESSES}"
 ALONE, APART, BUCKETS, AFTERWARDS, REDUCING = (
     "one process alone",
-    f"{ALL}, no word between them",
+    f"{ALL}, without communication",
     f"{ALL}, DDP",
     f"{ALL}, one all-reduce after the backward pass",
     "the all-reduce by itself",

@@ -1,11 +1,11 @@
-"""A training step as a run may have it: precision, layout of maps, compiled or not, optimiser
-in one pass or not.
+"""Measure a training step with the settings that a run may have: precision, layout of maps,
+compiled or not, fused optimiser or not.
 
 `python scripts/bench/step.py [rounds] [batch]` prints a table and writes
-results/bench/<machine>.json. On a CPU the 14-layer network with batches of 8, one thread, CPU time;
-where there is a GPU, model A with batches of 128 on it by the clock. Ratios are over the paper's
-step, float32 and NCHW. Each step is also shown as a share of the rate of matrix products, measured
-beside it in the same precision. On a GPU its memory is counted too."""
+results/bench/<machine>.json. On a CPU it measures the 14-layer network with batches of 8, on one
+thread, in CPU time. If there is a GPU, it measures model A with batches of 128, in wall-clock time
+and memory. Ratios are relative to the paper's step, float32 and NCHW. Each step is also given as a
+share of the rate of matrix products, measured in the same rounds and precision."""
 
 from typing import Any
 

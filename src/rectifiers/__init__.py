@@ -1,7 +1,7 @@
-"""Rectifiers and the initialisation that trains them, after He, Zhang, Ren and Sun (2015).
+"""Rectifiers and their initialisation, after He, Zhang, Ren and Sun (2015).
 
-The names of `PUBLIC` are the library; it needs torch and numpy alone. Everything else is the
-benchmark, and needs the extras of `pip install rectifiers[all]`."""
+The names in `PUBLIC` are the library, which needs only torch and numpy. Everything else needs the
+extras of `pip install rectifiers[all]`."""
 
 import pkgutil
 from typing import Any

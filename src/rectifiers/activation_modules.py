@@ -1,13 +1,12 @@
-"""Activation modules that torch lacks, and what a module says of itself: its moments, what it reads
-and what it gives.
+"""Activation modules that torch lacks.
 
-A layer of d units gets an activation that reads `pieces` channels and gives `outputs` channels per
-unit; both are 1 unless the module has such an attribute.
+An activation reads `pieces` channels and returns `outputs` channels per unit of its layer. Both are
+1 unless the module has such an attribute. A module may state its moments in a method `moments()`.
 
-Two activations are made for a network's depth, so that deep chains train without shortcuts or
-normalisation. Both solve, on paper, for what a chain of `depth` nonlinear layers with weights of
-variance 1/n does to the correlation of two inputs. Their E[f(z)^2] is 1, so He's gain is 1 and the
-weights are he's and lecun's alike."""
+Two activations (`tat_leaky_relu` and `dks`) are shaped for the depth of a network, so that deep
+chains train without shortcuts or normalisation. Their parameters follow from the effect of a chain
+of `depth` nonlinear layers, with weights of variance 1/n, on the correlation of two inputs. Their
+E[f(z)^2] is 1, so the gain is 1, and `he` and `lecun` draw the same weights."""
 
 import functools
 import itertools
@@ -50,11 +49,10 @@ class Function(nn.Module):
 
 
 class Maxout(nn.Module):
-    """The largest of `pieces` linear responses (Goodfellow et al. 2013), from [N, channels *
-    pieces, ...].
+    """The largest of `pieces` linear responses (Goodfellow et al. 2013).
 
-    The layer before emits `pieces` times as many channels; consecutive channels are the pieces of
-    one unit."""
+    Shape: input [N, channels * pieces, ...], output [N, channels, ...]. Consecutive channels are
+    the pieces of one unit."""
 
     def __init__(self, pieces: int = 2) -> None:
         super().__init__()
@@ -75,8 +73,9 @@ class Maxout(nn.Module):
 
 
 class CReLU(nn.Module):
-    """The positive and the negative part side by side, [max(0, y), max(0, -y)] (Shang et al.
-    2016)."""
+    """The positive and the negative part, [max(0, y), max(0, -y)] (Shang et al. 2016).
+
+    Shape: input [N, channels, ...], output [N, channels * 2, ...]."""
 
     outputs = 2
 
@@ -89,8 +88,9 @@ class CReLU(nn.Module):
 
 
 class GLU(nn.GLU):
-    """One half of the channels times the sigmoid of the other (Dauphin et al. 2017), from [N,
-    channels * 2, ...]."""
+    """One half of the channels times the sigmoid of the other (Dauphin et al. 2017).
+
+    Shape: input [N, channels * 2, ...], output [N, channels, ...]."""
 
     pieces = 2
 
@@ -158,7 +158,7 @@ class SquaredReLU(nn.Module):
 
 
 class Snake(nn.Module):
-    """y + sin(a y)^2 / a (Ziyin et al. 2020): a line with a wave, for what repeats itself."""
+    """y + sin(a y)^2 / a (Ziyin et al. 2020): a line with a wave, for periodic functions."""
 
     def __init__(self, a: float) -> None:
         super().__init__()
@@ -206,12 +206,12 @@ def smooth_leaky_relu(y: Tensor, slope: float) -> Tensor:
 
 
 def pieces(activation: nn.Module) -> int:
-    """Return how many channels the activation reads per unit: 1, or Maxout's pieces."""
+    """Return how many channels the activation reads per unit: 1, or `pieces` for Maxout."""
     return int(getattr(activation, "pieces", 1))
 
 
 def outputs(activation: nn.Module) -> int:
-    """Return how many channels the activation gives per unit: 1, or CReLU's 2."""
+    """Return how many channels the activation returns per unit: 1, or 2 for CReLU."""
     return int(getattr(activation, "outputs", 1))
 
 
@@ -260,8 +260,12 @@ class ShapedFunction(nn.Module):
 def tat_leaky_relu(
     channels: int, depth: Count | None = None, similarity: Annotated[float, Range(gt=0, lt=1)] = 0.9
 ) -> nn.Module:
-    """Leaky ReLU whose slope `depth` layers need to keep orthogonal inputs apart (Zhang, Botev and
-    Martens 2022)."""
+    """Leaky ReLU with the smallest slope for which `depth` layers keep orthogonal inputs apart
+    (Zhang, Botev and Martens 2022).
+
+    Raises:
+        InputError: if `depth` is None.
+    """
     return TailoredLeakyReLU(leaky_slope(_check_depth(depth), similarity))
 
 
@@ -272,7 +276,11 @@ def dks(
     slope: Annotated[float, Range(gt=1, le=100)] = 1.5,
 ) -> nn.Module:
     """Deep kernel shaping: a smooth function, shifted and scaled for `depth` layers (Martens et al.
-    2021)."""
+    2021).
+
+    Raises:
+        InputError: if `depth` is None, or no shift and scale fit.
+    """
     return ShapedFunction(function, *shape(function, _check_depth(depth), slope))
 
 
@@ -287,12 +295,12 @@ def _check_depth(depth: int | None) -> int:
 
 @functools.cache
 def leaky_slope(depth: int, similarity: float) -> float:
-    """Return the smallest slope whose chain of `depth` layers makes at most `similarity` of
-    orthogonal inputs.
+    """Return the smallest slope for which a chain of `depth` layers gives orthogonal inputs a
+    correlation of at most `similarity`.
 
     Zhang, Botev and Martens (2022): C_f(0) = similarity, with the correlation map of a leaky ReLU
-    composed `depth` times. 0, a ReLU, where even that stays below, as it does in shallow networks.
-    """
+    composed `depth` times. The slope is 0, a ReLU, if even that stays below, as in shallow
+    networks."""
 
     def end(slope: float) -> float:
         folded, c = (1 - slope) ** 2 / (math.pi * (1 + slope**2)), 0.0
@@ -310,13 +318,13 @@ def shape(function: str, depth: int, slope: float) -> tuple[float, float, float,
     """Return the numbers of deep kernel shaping, in the order of ShapedFunction's (Martens et al.
     2021, section 4).
 
-    Of one layer, with z ~ N(0, 1): E[f] = 0, so that orthogonal inputs stay so; E[f^2] = 1; E[z f
-    f'] = 1, so that an error of the variance neither grows nor fades; and E[f'^2] = slope^(1 /
-    depth), so that the correlation map of the whole chain has this slope at 1. Of several solutions
-    it is that of the smallest input shift.
+    The conditions for one layer, with z ~ N(0, 1), are: E[f] = 0, so that orthogonal inputs stay
+    orthogonal; E[f^2] = 1; E[z f f'] = 1, so that an error of the variance neither grows nor fades;
+    and E[f'^2] = slope^(1 / depth), so that the correlation map of the whole chain has this slope
+    at 1. Of several solutions, the one with the smallest input shift is returned.
 
     Raises:
-        InputError: where there is none.
+        InputError: if there is no solution.
     """
     of_layer = slope ** (1 / depth)
 

@@ -1,8 +1,9 @@
-"""Activations, each a factory `(channels) -> nn.Module`.
+"""Activations. Each is a factory `(channels) -> nn.Module`.
 
-Every layer gets a module of its own, so slopes are never shared by accident. A new activation is a
-function here (or in any importable module) and a file in `conf/activation/` that names it. Its
-moments come from quadrature, unless the module has a method `moments()` that returns them.
+Every layer gets a module of its own, so slopes are never shared by accident. To add an activation,
+write a function here (or in any importable module), and a file in `conf/activation/` that names it.
+Its moments are computed by quadrature, unless the module has a method `moments()` that returns
+them. In the formulas, y is the response of a layer.
 
 Examples:
     >>> leaky_relu(16, slope=0.1)
@@ -77,12 +78,13 @@ def tanh(channels: int) -> nn.Module:
 
 
 def maxout(channels: int, pieces: Annotated[int, Range(ge=2)] = 2) -> nn.Module:
-    """The maximum of `pieces` linear responses; the layer before emits `channels * pieces`."""
+    """The maximum of `pieces` linear responses (Goodfellow et al. 2013). The layer before has
+    `channels * pieces` outputs."""
     return Maxout(pieces)
 
 
 def elu(channels: int, alpha: float = 1.0) -> nn.Module:
-    """alpha * (exp(y) - 1) for y <= 0 (Clevert et al. 2016)."""
+    """y for y > 0, alpha * (exp(y) - 1) for y <= 0 (Clevert et al. 2016)."""
     return nn.ELU(alpha)
 
 
@@ -128,7 +130,8 @@ def squared_relu(channels: int) -> nn.Module:
 
 
 def rrelu(channels: int, lower: float = 1 / 8, upper: float = 1 / 3) -> nn.Module:
-    """A slope drawn for every y <= 0 in training, their mean in testing (Xu et al. 2015)."""
+    """Leaky ReLU whose slope is drawn from lower to upper for every y <= 0 in training, and is the
+    mean of both in testing (Xu et al. 2015)."""
     if not lower <= upper:
         raise InputError(
             f"activation.lower={lower} is above activation.upper={upper}; give a range"
@@ -137,18 +140,18 @@ def rrelu(channels: int, lower: float = 1 / 8, upper: float = 1 / 3) -> nn.Modul
 
 
 def noisy_relu(channels: int) -> nn.Module:
-    """max(0, y + e) with noise of variance sigmoid(y) in training, max(0, y) in testing (Nair and
-    Hinton 2010)."""
+    """max(0, y + e) in training, with normal noise e of variance sigmoid(y), and max(0, y) in
+    testing (Nair and Hinton 2010)."""
     return NoisyReLU()
 
 
 def crelu(channels: int) -> nn.Module:
-    """[max(0, y), max(0, -y)], twice as many channels as units (Shang et al. 2016)."""
+    """[max(0, y), max(0, -y)], with twice as many channels as units (Shang et al. 2016)."""
     return CReLU()
 
 
 def glu(channels: int) -> nn.Module:
-    """a sigmoid(b) of two responses per unit (Dauphin et al. 2017)."""
+    """a sigmoid(b), with two responses a and b per unit (Dauphin et al. 2017)."""
     return GLU()
 
 
@@ -163,13 +166,13 @@ def telu(channels: int) -> nn.Module:
 
 
 def smooth_leaky_relu(channels: int, slope: Annotated[float, Range(ge=0, lt=1)] = 0.1) -> nn.Module:
-    """a y + (1 - a) log(1 + exp(y)), a leaky ReLU without a kink (Frei et al. 2022)."""
+    """a y + (1 - a) log(1 + exp(y)), a leaky ReLU of slope a without a kink (Frei et al. 2022)."""
     return Function(partial(modules.smooth_leaky_relu, slope=slope), f"slope={slope:g}")
 
 
 def xielu(channels: int) -> nn.Module:
-    """A parabola above 0 and exp(y) - 1 - y below, with a learned factor each (Huang and Schlag
-    2024)."""
+    """A line of slope 0.5, plus a y^2 above 0 and b (exp(y) - 1 - y) below, with learned factors a
+    and b (Huang and Schlag 2024)."""
     return XIELU()
 
 
@@ -181,7 +184,7 @@ def snake(channels: int, a: Annotated[float, Range(gt=0, le=20)] = 1.0) -> nn.Mo
 def torch_module(
     channels: int, name: str = "Mish", settings: dict[str, Any] | None = None
 ) -> nn.Module:
-    """The activation `torch.nn.<name>` with its own settings, as name=LeakyReLU and
+    """The activation `torch.nn.<name>`, with its own settings: for example name=LeakyReLU and
     settings={negative_slope: 0.1}."""
     known = torch.nn.modules.activation.__all__
     if name not in known:
@@ -210,9 +213,9 @@ def identity(channels: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class ByLayer:
-    """A factory of activations that is given the layer's name as well: `build(channels, layer)`.
+    """A factory of activations that depends on the layer's name, too: `build(channels, layer)`.
 
-    As a factory of channels alone it builds the activation of a layer that no choice names.
+    Called with channels alone, it builds the default activation.
     """
 
     build: Callable[[int, str], nn.Module]
@@ -224,14 +227,14 @@ class ByLayer:
 def by_layer(
     channels: int, layer: str, default: Choice = "relu", layers: dict[str, Choice] | None = None
 ) -> nn.Module:
-    """The activation that `layers` names for `layer`, else `default`.
+    """The activation that `layers` names for `layer`, or else `default`.
 
-    layers: by a layer's name, or a pattern such as conv3_* or fc*. The name itself goes before
-    patterns, and a longer pattern before a shorter one. Activations are other functions of this
-    module.
+    layers: activations by the name of a layer, or by a pattern such as conv3_* or fc*. A name comes
+        before patterns, and a longer pattern before a shorter one. The activations are other
+        functions of this module.
 
     Raises:
-        InputError: for an activation that is not known there, or a setting that it does not take.
+        InputError: if an activation is not in this module, or does not take a setting.
     """
     choices = layers or {}
     patterns = [pattern for pattern in choices if fnmatchcase(layer, pattern)]
@@ -266,11 +269,13 @@ def _factories() -> dict[str, Callable[..., nn.Module]]:
 
 
 def as_module(activation: nn.Module | str | Callable[..., Any]) -> nn.Module:
-    """Return the module of an activation: of a module itself, of its class, of a function of
-    tensors such as `F.gelu`, or of a name here or in `torch.nn`, such as gelu or leaky_relu.
+    """Return an activation as a module.
+
+    activation: a module, a module class, a function of tensors such as `F.gelu`, or a name in this
+        module or in `torch.nn`, such as "gelu" or "leaky_relu".
 
     Raises:
-        InputError: where it is none of these, or needs settings.
+        InputError: if it is none of these, or needs settings.
     """
     if isinstance(activation, nn.Module):
         return activation
@@ -303,19 +308,19 @@ def as_module(activation: nn.Module | str | Callable[..., Any]) -> nn.Module:
 
 
 def unused(layers: Mapping[str, Choice] | None, names: list[str]) -> list[str]:
-    """Return the keys of `layers` that fit none of the layers `names`."""
+    """Return the keys of `layers` that match none of the layer names `names`."""
     return [
         pattern for pattern in layers or {} if not any(fnmatchcase(name, pattern) for name in names)
     ]
 
 
 def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()) -> Tensor:
-    """Try `activation`, built for `channels` channels, on normal numbers [images, channels,
-    *sides]; return those.
+    """Apply `activation`, built for `channels` channels, to standard normal numbers [images,
+    channels, *sides], and return these numbers.
 
     Raises:
-        InputError: where it cannot be applied, or gives another number of channels, or numbers that
-            are not finite.
+        InputError: if it cannot be applied, returns another number of channels, or returns numbers
+            that are not finite.
     """
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(EXAMPLES, channels * pieces(activation), *sides, generator=generator)
@@ -342,11 +347,13 @@ def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()
 
 
 def check_gradient(activation: nn.Module, x: Tensor) -> None:
-    """Check that a gradient passes `activation`; x: as of `check_output`.
+    """Check that a gradient passes through `activation`.
+
+    x: the numbers that `check_output` returns.
 
     Raises:
-        InputError: where its derivative is 0 almost everywhere, as that of a step, or it cannot be
-            run with a gradient.
+        InputError: if its derivative is 0 almost everywhere, as that of a step function, or if it
+            cannot be run with a gradient.
     """
     with torch.enable_grad():
         z = x.clone().requires_grad_()
@@ -371,11 +378,12 @@ def check_gradient(activation: nn.Module, x: Tensor) -> None:
 
 
 def check_gain(activation: nn.Module, x: Tensor) -> None:
-    """Check that a gain of `activation` means what an initialiser takes it for; x: as of
-    `check_output`.
+    """Check that `activation` has a gain that an initialiser can use.
+
+    x: the numbers that `check_output` returns.
 
     Raises:
-        InputError: where it mixes its inputs and has no method `moments()`.
+        InputError: if it mixes its inputs and has no method `moments()`.
     """
     if not callable(getattr(activation, "moments", None)) and not is_elementwise(activation, [x]):
         raise no_moments(activation, "mixes its inputs")

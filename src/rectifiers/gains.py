@@ -1,5 +1,5 @@
-"""Moments of activations of normal numbers, and the gains that follow from them: by closed forms,
-else by quadrature. Needs torch and numpy alone."""
+"""Moments of activations for normal inputs, and the gains that follow from them, by closed forms or
+by quadrature. Needs only torch and numpy."""
 
 import copy
 import math
@@ -87,16 +87,18 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
 
 
 def moments(activation: Activation, channels: int | None = None) -> Moments:
-    """Return the Gaussian moments of `activation`; they may be zero, infinite or NaN.
+    """Return the moments of `activation` for z ~ N(0, 1). They may be zero, infinite or NaN.
 
-    Closed forms for rectifiers, the module's own method `moments()` where it has one (Maxout),
-    quadrature otherwise.
-    activation: a module, its class, a function of tensors such as `F.gelu`, or a name such as gelu.
-    channels: that it was built for; by default as many as its longest vector of parameters has
-        numbers, or 2, which show whether it mixes them.
+    Rectifiers have closed forms. A module with a method `moments()`, such as Maxout, states its
+    own. For everything else the moments are computed by quadrature.
+
+    activation: a module, a module class, a function of tensors such as `F.gelu`, or a name such as
+        "gelu".
+    channels: the number of channels that the module was built for; None: the length of its longest
+        vector of parameters, or 2.
 
     Raises:
-        InputError: where the activation is not known, or not elementwise and without a method
+        InputError: if the activation is not known, or if it is not elementwise and has no method
             `moments()`.
 
     Examples:
@@ -111,16 +113,16 @@ def moments(activation: Activation, channels: int | None = None) -> Moments:
 
 
 def gain(activation: Activation, channels: int | None = None, *, mode: Mode = "forward") -> float:
-    """Return the factor on the std 1 / sqrt(n) of the weights that keeps the signal through
-    `activation`, which is given as for `moments`.
+    """Return the gain of `activation`: weights of std gain / sqrt(n) keep the size of the signal.
 
-    mode: forward, 1 / sqrt(E[f(z)^2]), keeps the responses; backward, 1 / sqrt(E[f'(z)^2]), keeps
-        the gradients; average, for layers with as many inputs as outputs, lies between them, at the
-        mean of both moments.
+    activation: as for `moments`.
+    channels: as for `moments`.
+    mode: "forward": 1 / sqrt(E[f(z)^2]), with the fan-in n, keeps the responses (Eq. 10, 15);
+        "backward": 1 / sqrt(E[f'(z)^2]), with the fan-out n, keeps the gradients (Eq. 14);
+        "average": 1 / sqrt of the mean of both moments, for layers with as many inputs as outputs.
 
     Raises:
-        InputError: where that moment is zero, infinite or not a number, or cannot be found, so that
-            there is no gain.
+        InputError: if the moment is zero, infinite or NaN, or cannot be computed.
 
     Examples:
         >>> gain("relu") == gain(nn.ReLU()) == math.sqrt(2)
@@ -157,17 +159,22 @@ def he_normal_(
     distribution: Distribution = "normal",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Fill one weight, [out, in, ...] as of `nn.Linear` and `nn.Conv2d`, for any activation, and
-    return it.
+    """Fill `weight` in place by He initialisation for any activation, and return it.
 
-    activation: what the layer reads, as for `gain`; "identity" for a layer that reads the data.
-    mode: fan_in, the forward condition, has a std of `gain(activation)` / sqrt(fan_in) (Eq. 10 and
-        15 of the paper); fan_out, the backward condition, `gain(activation, mode="backward")` /
-        sqrt(fan_out), where `activation` is what the layer feeds (Eq. 14); average lies between.
-    distribution: of that std; truncated_normal ends at two standard deviations of the normal one.
+    weight: [out, in, ...], as in `nn.Linear` and `nn.Conv2d`.
+    activation: the activation before the layer, as for `gain`; "identity" if the layer reads the
+        data. With mode="fan_out": the activation after the layer.
+    mode: "fan_in", the forward condition: std = gain(activation) / sqrt(fan_in) (Eq. 10 and 15 of
+        the paper); "fan_out", the backward condition: std = gain(activation, mode="backward") /
+        sqrt(fan_out) (Eq. 14); "average": std = gain(activation, mode="average") / sqrt(mean of
+        both fans).
+    distribution: "normal", "uniform" or "truncated_normal", each with this std. The truncated
+        normal distribution ends at two standard deviations of the underlying normal one.
+    generator: the generator of the random numbers; None: torch's default.
 
     Raises:
-        InputError: where the activation has no gain, or the weight has fewer than two dimensions.
+        InputError: if the activation has no gain, the weight has fewer than two dimensions, or
+            `mode` or `distribution` is not known.
 
     Examples:
         >>> seeded = torch.Generator().manual_seed(0)

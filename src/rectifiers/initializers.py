@@ -1,8 +1,9 @@
-"""Initialisers: rules that fill one layer's weight.
+"""Initialisers: rules that fill the weight of one layer.
 
-A rule is a function `(weight, layer, generator) -> std`. It fills `weight` in place, as
-`torch.nn.init` does, and returns the standard deviation that it aims at. A new rule is a function
-here (or in any importable module) and a file in `conf/init/` that names it.
+A rule is a function `(weight, layer, generator) -> std`. It fills `weight`, [out, in, ...], in
+place, as `torch.nn.init` does, and returns the standard deviation that it aims at. To add a rule,
+write a function here (or in any importable module), and a file in `conf/init/` that names it. In
+the formulas, n is the fan-in, n-hat the fan-out, and f the activation.
 
 Examples:
     >>> layer = Layer("fc", 256, 64, lambda: math.sqrt(2), lambda: math.sqrt(2))
@@ -24,7 +25,7 @@ from rectifiers.runtime.ranges import Count, Positive, Real
 
 
 class UnfitNetworkError(InputError):
-    """A rule cannot start this network, so that none of its layers is to be filled by it."""
+    """Raised if a rule cannot initialise this network at all."""
 
 
 def _no_images(weight: Tensor) -> float:
@@ -37,17 +38,19 @@ def _no_images(weight: Tensor) -> float:
 class Layer:
     """The properties of a layer that a rule may use.
 
-    fan_in: n = k^2 c, the inputs of one response; fan_out: n-hat = k^2 d, the responses that one
-    input reaches.
-    find_forward_gain, find_backward_gain: called when a rule first reads the gain, so that a rule
-        that reads none works with any activation.
-    find_variance: the variance of the layer's responses on a batch, over all of them, were this its
-        weight and its bias 0; the layers before it have their weights already. For rules
-        `on_images`.
-    branches: how many residual branches the network has; 0 where one of them does not end in a
-        layer, as behind a normalisation. branch: the layer's place in its branch, from 1, and the
-        layers of that, where it is in one.
-    is_output: whether its responses are those of the network.
+    name: the name of the layer.
+    fan_in: n = k^2 c, the number of inputs of one response.
+    fan_out: n-hat = k^2 d, the number of responses that one input reaches.
+    find_forward_gain: returns `forward_gain`. It is called when a rule first reads the gain, so
+        rules that need no gain work with any activation.
+    find_backward_gain: the same for `backward_gain`.
+    find_variance: for rules `on_images`: returns the variance of all responses of the layer to a
+        batch, for this weight and biases of 0. The layers before it are already initialised.
+    branches: the number of residual branches of the network; 0 if one of them does not end in a
+        layer, for example in a normalisation.
+    branch: (the position of the layer in its residual branch, from 1; the number of layers of that
+        branch), or None.
+    is_output: whether its responses are the output of the network.
     """
 
     name: str
@@ -62,7 +65,7 @@ class Layer:
 
     @cached_property
     def forward_gain(self) -> float:
-        """1 / sqrt(E[f^2]) of the activation before the layer; of the first layer, see
+        """1 / sqrt(E[f^2]) of the activation before the layer. For the first layer, see
         `initialize_chain`.
 
         std = forward_gain / sqrt(fan_in) keeps the variance of the responses (Eq. 10, 15).
@@ -71,8 +74,8 @@ class Layer:
 
     @cached_property
     def backward_gain(self) -> float:
-        """1 / sqrt(E[f'^2]) of the activation after the layer; for the last layer, which has none,
-        of the one before.
+        """1 / sqrt(E[f'^2]) of the activation after the layer. The last layer has none, and uses
+        the one before it.
 
         std = backward_gain / sqrt(fan_out) keeps the variance of the gradients (Eq. 14).
         """
@@ -84,14 +87,14 @@ AnyRule = TypeVar("AnyRule", bound=Callable[..., float])
 
 
 def on_images(rule: AnyRule) -> AnyRule:
-    """Mark a rule that calls `layer.find_variance`: a training then gives it its first batch of
+    """Mark a rule that calls `layer.find_variance`, so that a training gives it the first batch of
     images."""
     vars(rule)["needs_images"] = True
     return rule
 
 
 def needs_images(rule: Rule) -> bool:
-    """Whether a rule, or the one that settings were given to, is marked by `on_images`."""
+    """Return whether a rule is marked by `on_images`, also if it is a partial function."""
     return getattr(getattr(rule, "func", rule), "needs_images", False)
 
 
@@ -101,62 +104,61 @@ def _normal(weight: Tensor, std: float, generator: Generator) -> float:
 
 
 def he(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """N(0, gain^2 / n): the forward condition, Eq. 10 for ReLU, Eq. 15 for PReLU, its analogue for
+    """N(0, gain^2 / n), the forward condition: Eq. 10 for ReLU, Eq. 15 for PReLU, and the same for
     any activation."""
     return _normal(weight, layer.forward_gain / math.sqrt(layer.fan_in), generator)
 
 
 def he_uniform(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """U(-b, b) with the variance of `he`: b = gain sqrt(3 / n), as `nn.init.kaiming_uniform_` has
-    it."""
+    """U(-b, b) with the variance of `he`: b = gain sqrt(3 / n), as `nn.init.kaiming_uniform_`."""
     std = layer.forward_gain / math.sqrt(layer.fan_in)
     nn.init.uniform_(weight, -math.sqrt(3) * std, math.sqrt(3) * std, generator=generator)
     return std
 
 
 def he_scaled(weight: Tensor, layer: Layer, generator: Generator, beta: Positive = 1.0) -> float:
-    """`he` with the std times beta: every layer scales the signal by beta, L layers by beta^L
+    """`he` with beta times the std: every layer scales the signal by beta, and L layers by beta^L
     (section 2.2)."""
     return _normal(weight, beta * layer.forward_gain / math.sqrt(layer.fan_in), generator)
 
 
 def he_backward(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """N(0, gain^2 / n-hat): the backward condition, Eq. 14; the paper's large models use it."""
+    """N(0, gain^2 / n-hat), the backward condition (Eq. 14). The paper's large models use it."""
     return _normal(weight, layer.backward_gain / math.sqrt(layer.fan_out), generator)
 
 
 def he_average(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """N(0, 2 / (n E[f^2] + n-hat E[f'^2])): for rectifiers 4 / ((1 + a^2)(n + n-hat)), not in the
-    paper."""
+    """N(0, 2 / (n E[f^2] + n-hat E[f'^2])), a compromise between `he` and `he_backward` that is not
+    in the paper. For rectifiers the variance is 4 / ((1 + a^2)(n + n-hat))."""
     forward, backward = layer.fan_in / layer.forward_gain**2, layer.fan_out / layer.backward_gain**2
     return _normal(weight, math.sqrt(2 / (forward + backward)), generator)
 
 
 def xavier(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """N(0, 2 / (n + n-hat)), Glorot and Bengio's compromise (2010), whatever the activation."""
+    """N(0, 2 / (n + n-hat)) for any activation, the compromise of Glorot and Bengio (2010)."""
     return _normal(weight, math.sqrt(2 / (layer.fan_in + layer.fan_out)), generator)
 
 
 def lecun(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """N(0, 1 / n): right for linear units; the paper calls it "Xavier" in its comparisons (section
-    2.2)."""
+    """N(0, 1 / n), which keeps the signal of linear units. The paper calls it "Xavier" in its
+    comparisons (section 2.2)."""
     return _normal(weight, 1 / math.sqrt(layer.fan_in), generator)
 
 
 def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: Positive = 0.01) -> float:
-    """N(0, std^2) whatever the layer, as in Krizhevsky's network."""
+    """N(0, std^2) for every layer, as in Krizhevsky's network."""
     return _normal(weight, std, generator)
 
 
 def zeros(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """All zeros: symmetry is never broken, so training fails."""
+    """All zeros. The symmetry of the units is never broken, so training fails."""
     nn.init.zeros_(weight)
     return 0.0
 
 
 def constant(weight: Tensor, layer: Layer, generator: Generator, value: Real = 0.01) -> float:
-    """All `value`, of std 0: the weights are trained, but the units of a layer stay copies of each
-    other."""
+    """All weights equal `value` (std 0). They are trained, but the units of a layer stay copies of
+    each other."""
     nn.init.constant_(weight, value)
     return 0.0
 
@@ -168,10 +170,13 @@ def sparse(
     k: Count = 10,
     std: Positive | None = None,
 ) -> float:
-    """`k` randomly chosen non-zero inputs per unit (at most all of them), drawn from N(0, std^2).
+    """N(0, std^2) for `k` randomly chosen inputs of each unit (or all, if there are fewer), and 0
+    for the others.
 
-    `std=None` means gain / sqrt(k), which keeps the variance of the responses at any depth; a fixed
-    0.01 does not. The returned std is that of all entries, zeros included."""
+    std: None: gain / sqrt(k), which keeps the variance of the responses at any depth; a fixed 0.01
+        does not.
+
+    Returns the std of all entries, including zeros."""
     rows = weight.flatten(1)
     inputs = min(k, rows.shape[1])
     nonzero_std = layer.forward_gain / math.sqrt(inputs) if std is None else std
@@ -184,20 +189,20 @@ def sparse(
 
 
 def orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """Orthonormal rows (or columns, where there are more rows) times the forward gain (Saxe et al.
-    2014)."""
+    """Orthonormal rows (or columns, if there are more rows than columns) times the forward gain
+    (Saxe et al. 2014)."""
     nn.init.orthogonal_(weight, gain=layer.forward_gain, generator=generator)
     return layer.forward_gain / math.sqrt(max(weight.shape[0], weight[0].numel()))
 
 
 def delta_orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """`orthogonal` in the middle of every kernel, zeros around it (Xiao et al. 2018); for linear
-    layers the same.
+    """`orthogonal` in the middle of every kernel, and zeros around it (Xiao et al. 2018). For
+    linear layers it equals `orthogonal`.
 
-    The middle is position k // 2 of k on each axis, half a step off in kernels of even size. A
-    response reads one position of its window, so no window mixes positions, and with stride the
-    positions between are not read. As with `orthogonal`, a layer of more responses than inputs
-    keeps the signal's sum, not its mean."""
+    The middle is position k // 2 on each axis of size k, half a step off for even k. Each response
+    reads one position of its window, so positions are not mixed, and a stride skips positions. As
+    with `orthogonal`, a layer with more outputs than inputs keeps the sum of squares of the signal,
+    not the mean square."""
     matrix = torch.empty(weight.shape[:2])
     std = orthogonal(matrix, layer, generator)
     nn.init.zeros_(weight)
@@ -213,12 +218,16 @@ def delta_orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> floa
 def lsuv(
     weight: Tensor, layer: Layer, generator: Generator, tolerance: Positive = 0.1, steps: Count = 10
 ) -> float:
-    """Orthonormal, then divided by the std of the responses on a batch of images (Mishkin and Matas
-    2016).
+    """Orthonormal weights, divided by the std of the responses to a batch of images (Mishkin and
+    Matas 2016).
 
-    Layer after layer, until that batch's responses have a variance within `tolerance` of 1, at most
-    `steps` times. Without a bias one division is exact. No gain is read: the responses are
-    measured, whatever the activation."""
+    The layers are initialised one after the other. Each division is repeated until the variance of
+    the responses is within `tolerance` of 1, at most `steps` times. Without a bias one division is
+    exact. The rule needs no gain, because it measures the responses.
+
+    Raises:
+        UnfitNetworkError: if the responses of a layer do not vary, or are not finite.
+    """
     nn.init.orthogonal_(weight, generator=generator)
     for _ in range(steps):
         variance = layer.find_variance(weight)
@@ -237,10 +246,14 @@ def lsuv(
 def fixup(weight: Tensor, layer: Layer, generator: Generator) -> float:
     """Fixup, for residual networks without normalisation (Zhang, Dauphin and Ma 2019).
 
-    The last layer of each of the L residual branches and that of the network are 0, so that the
-    network starts as its shortcuts and gives scores of 0. All others are `he`, times L^(-1 / (2m -
-    2)) in a branch of m layers. The paper's scalar biases and multipliers are parameters of the
-    network: `model.norm=fixup` of `resnet20` has them."""
+    The last layer of each of the L residual branches and the last layer of the network are 0, so
+    that only the shortcuts carry the signal at the start, and the scores are 0. All other layers
+    are `he`, times L^(-1 / (2m - 2)) in a branch of m layers. Fixup's scalar biases and multipliers
+    are parameters of the network: `resnet20` has them with `model.norm=fixup`.
+
+    Raises:
+        UnfitNetworkError: if the network has no residual branches, or one does not end in a layer.
+    """
     if not layer.branches:
         raise UnfitNetworkError(
             "init=fixup is for residual networks whose branches all end in a layer, without "
@@ -255,8 +268,8 @@ def fixup(weight: Tensor, layer: Layer, generator: Generator) -> float:
 
 
 def sinusoidal(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """No chance: unit i of m is the wave sin(i (2 pi j / n + 2 pi / m)) over its inputs j, times
-    what gives all weights the std of `he` (Fernandez-Hernandez et al. 2025)."""
+    """Not random: the weights of unit i of m are the wave sin(i (2 pi j / n + 2 pi / m)) over its
+    inputs j, scaled to the std of `he` (Fernandez-Hernandez et al. 2025)."""
     rows = weight.flatten(1)
     units, inputs = rows.shape
     unit = torch.arange(1, units + 1, dtype=torch.float64)
@@ -269,20 +282,20 @@ def sinusoidal(weight: Tensor, layer: Layer, generator: Generator) -> float:
 
 
 def torch_default(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """The default of `nn.Conv2d` and `nn.Linear`: uniform with std 1 / sqrt(3 n)."""
+    """The default of `nn.Conv2d` and `nn.Linear`: uniform, with std 1 / sqrt(3 n)."""
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
     return 1 / math.sqrt(3 * layer.fan_in)
 
 
 def check_bias(key: str, bias: float | str) -> None:
-    """Refuse a value of `key` that `biases` cannot use."""
+    """Raise an InputError if `biases` cannot use this value of `key`."""
     if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
         raise InputError(f"{key}={bias} is not usable; give a number such as 0, or torch_default")
 
 
 def biases(empty: Tensor, bias: float | str, layer: Layer, generator: Generator) -> Tensor:
-    """Fill `empty`, in place, with a constant, or for "torch_default" as torch fills biases, and
-    return it."""
+    """Fill `empty` in place with a constant, or with torch's default for biases if `bias` is
+    "torch_default", and return it."""
     if bias == "torch_default":
         bound = 1 / math.sqrt(layer.fan_in)
         return nn.init.uniform_(empty, -bound, bound, generator=generator)

@@ -18,13 +18,16 @@ def parameter_groups(
     bias_lr_factor: float = 1.0,
     slope_weight_decay: float = 0.0,
 ) -> list[dict[str, Any]]:
-    """Return groups for an optimiser: decay on the weights of conv and linear layers, and of
-    `nn.MultiheadAttention`, alone.
+    """Return parameter groups for an optimiser, with weight decay only on the weights of conv and
+    linear layers and of `nn.MultiheadAttention`.
 
-    Biases, slopes of any activation, parameters of normalisation and embeddings do not decay: decay
-    would pull a slope to 0, which is ReLU (section 2.1). lr: of the groups, by default the
-    optimiser's; bias_lr_factor: on it, for the biases of layers, which needs `lr`.
-    slope_weight_decay: decay of PReLU's slopes all the same.
+    Biases, slopes of any activation, parameters of normalisation, and embeddings do not decay.
+    Decay would pull a slope towards 0, which is ReLU (section 2.1 of the paper).
+
+    weight_decay: the decay of the weights.
+    lr: the learning rate of all groups; None: the optimiser's.
+    bias_lr_factor: a factor on `lr` for the biases of layers; has no effect without `lr`.
+    slope_weight_decay: the decay of PReLU's slopes.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.PReLU(8), nn.LayerNorm(8))

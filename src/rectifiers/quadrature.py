@@ -21,14 +21,14 @@ EXAMPLES = 8  # of numbers, on which an activation is tried
 
 @dataclass(frozen=True)
 class Moments:
-    """Gaussian moments of an activation f, with z ~ N(0, 1), on which variance propagation rests.
+    """Moments of an activation f for z ~ N(0, 1), from which variance propagation follows.
 
-    second: E[f(z)^2]; its inverse is the factor on Var[w] of the forward condition (1/2 for ReLU:
-        Eq. 10).
-    derivative_second: E[f'(z)^2]; the same for the backward condition (Eq. 14).
-    map_slope: the factor by which a layer multiplies a relative error of the variance when the gain
-        is 1/second. 1 for rectifiers; below 1 the fixed point attracts (tanh), above 1 it repels
-        (GELU) and deep plain nets drift.
+    second: E[f(z)^2]. The forward condition is n Var[w] = 1 / second (1/2 for ReLU: Eq. 10).
+    derivative_second: E[f'(z)^2], which has the same role in the backward condition (Eq. 14).
+    map_slope: d ln E[f(y)^2] / d ln E[y^2] at variance 1: the factor by which a layer multiplies a
+        relative error of the variance. It is 1 for rectifiers. Below 1 the fixed point attracts
+        (tanh). Above 1 it repels (GELU), and the signal of deep networks without normalisation
+        drifts.
 
     Examples:
         >>> Moments(second=0.5, derivative_second=0.5, map_slope=1.0).second ** -0.5  # the gain

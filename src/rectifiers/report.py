@@ -1,5 +1,4 @@
-"""What `initialize` and `propagation` return: tables of a network's layers, in text, Markdown and
-HTML."""
+"""The results of `initialize` and `propagation`: tables of layers, as text, Markdown and HTML."""
 
 import math
 from abc import ABC, abstractmethod
@@ -23,7 +22,7 @@ def table(head: Row, rows: Sequence[Row]) -> str:
 
 
 class Report(ABC):
-    """Rows of layers, which print as an aligned table and show as HTML in a notebook."""
+    """A table with a row per layer. It prints as aligned text and shows as HTML in a notebook."""
 
     @property
     def title(self) -> str:
@@ -44,7 +43,7 @@ class Report(ABC):
         return []
 
     def to_markdown(self) -> str:
-        """Return the table in Markdown, and its notes as a list."""
+        """Return the table in Markdown, with the notes as a list below it."""
         notes = "\n".join(f"- {note}" for note in self.notes())
         parts = (self.title, table(self.head, self.rows()), notes)
         return "\n\n".join(part for part in parts if part)
@@ -76,16 +75,28 @@ def _aligned(name: str, cells: Row) -> list[str]:
 
 @dataclass(frozen=True)
 class LayerInit:
-    """One layer that was filled.
+    """A layer that `initialize` filled.
 
-    reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its
-    responses. share: the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual
-    branch. std: asked of the rule; std_drawn, mean_drawn: of the weights. predicted, measured:
-    E[y^2] of its responses on the example (None within attention), at the first use of a layer that
-    is used several times; last: measured at the last one.
-    growth: what an error of the mean square of the network's input is multiplied by up to what the
-    layer reads, by theory. bias_part: the part of E[y^2] that has to come from biases for it not to
-    grow. spread: the variance of ln E[y^2] over draws, which finite width causes."""
+    layer: the name of its weight.
+    shape: the shape of its weight.
+    fan_in: the number of inputs of one response.
+    fan_out: the number of responses that one input reaches.
+    reads: what the layer reads, in words.
+    second_in: E[x^2], the mean square of what it reads.
+    feeds: what reads its responses.
+    share: the target of E[y^2]: 1, or less at the end of a residual branch.
+    std: the standard deviation that the rule returned.
+    std_drawn: the standard deviation of the drawn weights.
+    mean_drawn: the mean of the drawn weights.
+    predicted: E[y^2] of its responses at its first use, computed from the weights; None within
+        attention.
+    measured: the same, measured on the example.
+    last: E[y^2] measured at the last use.
+    bias_part: the part of E[y^2] that has to come from biases so that an error does not grow.
+    growth: the factor, by theory, on an error of the mean square of the network's input when it
+        arrives at this layer.
+    spread: the variance of ln E[y^2] over draws of the weights, which finite width causes.
+    """
 
     layer: str
     shape: tuple[int, ...]
@@ -108,8 +119,14 @@ class LayerInit:
 
 @dataclass(frozen=True)
 class InitReport(Report):
-    """What `initialize` did: the layers it filled, in the order of their use, and `left`, by name
-    of a parameter why it did not; unfilled: those of them that are weights of layers."""
+    """The report of `initialize`. It prints as a table, and shows as one in a notebook.
+
+    rule: the name of the rule.
+    layers: the layers that were filled, in the order of their use.
+    left: the parameters that were left as they were, by name, each with the reason.
+    unfilled: those names in `left` that are weights of layers.
+    mode: the `mode` of `initialize`.
+    """
 
     rule: str
     layers: tuple[LayerInit, ...]
@@ -119,7 +136,7 @@ class InitReport(Report):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Why the network may not train, a sentence with its remedy each."""
+        """The reasons why the network may not train, each a sentence with a remedy."""
         sentences = [self._lost(), self._unstable(), self._surprising()]
         if self.unfilled:
             names = ", ".join(self.unfilled[:3]) + ", ..." * (len(self.unfilled) > 3)
@@ -128,10 +145,10 @@ class InitReport(Report):
         return tuple(filter(None, sentences))
 
     def check(self) -> "InitReport":
-        """Return the report itself.
+        """Return the report if it has no warnings.
 
         Raises:
-            InputError: where there are warnings, with all of them.
+            InputError: if there are warnings; its message contains all of them.
         """
         if self.warnings:
             raise InputError("; ".join(self.warnings))
@@ -230,8 +247,11 @@ class InitReport(Report):
 
 @dataclass(frozen=True)
 class Propagation(Report):
-    """E[y^2] of the responses of every layer, by the network's weights as they are: predicted and
-    measured."""
+    """The result of `propagation`.
+
+    responses: by the name of each layer's weight, E[y^2] of its responses: predicted from the
+        current weights, and measured.
+    """
 
     responses: dict[str, tuple[float, float]]
 

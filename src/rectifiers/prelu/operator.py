@@ -174,12 +174,14 @@ for key, gradients in {
 
 
 class PReLU(nn.PReLU):
-    """torch's PReLU with a one-pass backward; [N, channels, ...] in and out.
+    """`torch.nn.PReLU` with a backward pass that reads memory once (section 2.1, Eq. 1 to 3).
 
-    Outputs equal torch's to the bit, gradients to rounding. torch's own operation is used without a
-    gradient, in double precision, for less than 16,384 numbers on a CPU, and without a C compiler
-    or Triton. As after ReLU, and unlike after torch's layer, the output must not be changed in
-    place.
+    The arguments are those of `torch.nn.PReLU`. Shape: input and output [N, channels, ...].
+
+    The outputs equal torch's bit by bit, and the gradients up to rounding. torch's own operation is
+    used if no gradient is needed, in double precision, for fewer than 16,384 numbers on a CPU, and
+    if there is no C compiler or Triton. The output must not be changed in place, as after
+    `nn.ReLU`; torch's own PReLU allows that.
 
     Examples:
         >>> layer = PReLU(16)  # one slope per channel
@@ -215,9 +217,10 @@ def _is_supported(x: Tensor, slopes: Tensor) -> bool:
 def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
     """Replace every `nn.PReLU` of `model` by `PReLU`, in place, and return the model.
 
-    The slopes stay the same parameters, so that an optimiser and a checkpoint go on with them. No
-    layer may change an activation's output in place, which torch's own layer allows.
-    relu: replace every `nn.ReLU`, too, by a PReLU with one slope of 0.25.
+    The slopes remain the same parameters, so optimisers and checkpoints stay valid. No layer may
+    change the output of an activation in place, which torch's own PReLU allows.
+
+    relu: whether to replace every `nn.ReLU`, too, by a PReLU with one slope of 0.25.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.PReLU(8), nn.Linear(8, 8), nn.ReLU())

@@ -1,12 +1,12 @@
-"""The one error that bad input raises."""
+"""The error that invalid input raises."""
 
 
 class InputError(Exception):
-    """The input cannot be used. The message is one sentence with the key, the value and the
-    remedy.
+    """Raised if an input cannot be used. The message is one sentence with key, value and remedy.
 
-    on_all_ranks: whether all processes of a run raise it, so that they can go on to the next run
-    together; status: of the process that it ends, 2 for a command line that cannot be read.
+    on_all_ranks: whether all processes of a run raise the error, so that they can continue together
+        with the next run.
+    status: the exit status of the process; 2 for an invalid command line.
 
     Examples:
         >>> try:

@@ -1,5 +1,4 @@
-"""What one activation does to a signal through many layers, on paper: its fixed point, its drift,
-its gradients."""
+"""The theory of one activation in a deep chain: its fixed point, its drift and its gradients."""
 
 import math
 from collections.abc import Sequence
@@ -93,12 +92,20 @@ def width_effect(steps: Sequence[tuple[float | None, int, float]]) -> WidthEffec
 
 @dataclass(frozen=True)
 class Stability:
-    """The fate of a signal in a chain of `depth` layers with an activation and its forward gain.
+    """The result of `stability`. A number that is None is infinite or unknown.
 
-    map_slope multiplies a relative error of the variance per layer, error_growth after all of them;
-    fixed_point says in a word what that means: the variance that the gain keeps attracts, repels,
-    or is neutral. chi multiplies the gradients' mean square per layer, gradient_growth after all.
-    width: what finite width adds to ln E[y^2]. A number that is None is infinite, or unknown."""
+    depth: the number of layers.
+    gain: the forward gain of the activation.
+    map_slope: the factor of one layer on a relative error of the variance.
+    fixed_point: what this means for the variance that the gain keeps: it "attracts" (below 1),
+        "repels" (above 1) or is "neutral".
+    error_growth: the factor of all layers on a relative error of the variance.
+    chi: the factor of one layer on the mean square of the gradients.
+    gradient_growth: the factor of all layers on the mean square of the gradients.
+    fluctuation: Var[f(z)^2] / E[f(z)^2]^2 for z ~ N(0, 1).
+    width: the effect of finite width on ln E[y^2]: its mean (`drift`) and standard deviation
+        (`spread`) over draws of the weights.
+    """
 
     depth: int
     gain: float | None
@@ -123,15 +130,18 @@ class Stability:
 
 
 def stability(activation: Activation, depth: int, *, units: int = 256) -> Stability:
-    """Return what becomes of a signal in a chain of `depth` layers of `units` units with
-    `activation`, a module, a function of tensors or a name.
+    """Return how a chain of layers with `activation` changes signal and gradients, by theory.
 
-    The weights have the forward gain (section 2.2, for any activation) and the first layer makes
-    E[y^2] = 1.
+    The weights have the forward gain of the activation (section 2.2 of the paper, for any
+    activation), and the responses of the first layer have E[y^2] = 1.
+
+    activation: as for `moments`.
+    depth: the number of layers.
+    units: the number of units of each layer, for the effect of finite width.
 
     Raises:
-        InputError: where the moments of the activation cannot be found, or depth or units is no
-            whole number from 1.
+        InputError: if the moments of the activation cannot be computed, or if `depth` or `units`
+            is not a whole number of at least 1.
 
     Examples:
         >>> stability(nn.ReLU(), 30).fixed_point
