@@ -59,7 +59,7 @@ def test_difference_to_relu_is_said_or_not_told_apart() -> None:
     assert "Its error is higher than ReLU's by 3.5 points on easy (" in card(worse, RELU).markdown()
     assert "No clear difference from ReLU on easy." in card(close, RELU).markdown()
     identity = card(results("identity", [50.0] * 5), RELU).markdown()
-    assert "identity: a control, without a place." in identity
+    assert "identity: a control, which is not ranked." in identity
 
 
 def test_parts_not_measured_give_the_reason(tmp_path: Path) -> None:

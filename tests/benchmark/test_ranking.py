@@ -131,7 +131,7 @@ def test_shortcuts_are_judged_where_pairs_differ() -> None:
         "one seed, on val": [0.0, 0.0],
         "one seed, best epoch on val": [80.0, 80.0],
         "ReLU's rate for all": [100.0, 100.0],  # elu's search had 30 %
-        "one seed, rate and all": [100.0, 100.0],
+        "one seed, search included": [100.0, 100.0],
     }
     text, figure = shortcuts.page(entries)
     assert "| ReLU's rate for all | 100.0 | 100.0 | 2 |" in text

@@ -1,8 +1,8 @@
-"""One card: what an activation and an initialiser are worth, by theory, at the start and on the
-tasks, as Markdown with a figure.
+"""The card of an activation and an initialiser: what theory predicts, what the network does at
+initialisation, and the results on the tasks, as Markdown with a figure.
 
-The measured parts are plain dictionaries. Each is cached in `cache_dir` as soon as it is done, so
-an interrupted card goes on."""
+The measured parts are plain dictionaries. Each is cached in `cache_dir` as soon as it is measured,
+so an interrupted card resumes."""
 
 import json
 import os
@@ -30,33 +30,34 @@ from rectifiers.runtime.files import read_bytes, write_text
 from rectifiers.runtime.machine import name as processor_name
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 
-PARTS = {"theory": "Theory", "init": "At the start", "cost": "What it costs"}  # besides the runs
+PARTS = {"theory": "Theory", "init": "At initialisation", "cost": "Cost"}  # besides the runs
 DEEP, TIMED = "deep50", "conv6"  # the tasks whose network starts, and whose steps are timed
 SEEDS = 5  # draws of the network that starts
 TITLES = {"relu": "ReLU", "prelu": "PReLU", "gelu": "GELU", "silu": "SiLU"}
 THEORY_ROWS = {
     "weight_variance": "n Var[w] of the initialiser",
     "gain": "gain, 1/sqrt(E[f²])",
-    "chi": "χ, factor on gradients per layer with that gain",
+    "chi": "χ, factor on E[Δy²] per layer with that gain",
     "map_slope": "slope of the variance map",
-    "fixed_point_word": "the variance that the gain keeps: attracts, repels or is neutral",
+    "fixed_point_word": "the variance that the gain preserves (attracts, repels or neutral)",
     "fixed_point": "fixed point of the variance",
-    "chi_1": "χ₁ there",
-    "phase": "phase there",
+    "chi_1": "χ₁ at the fixed point",
+    "phase": "phase at the fixed point",
     "correlation_fixed_point": "fixed point of the correlation",
     "variance_depth": "depth scale of the variance, layers",
     "correlation_depth": "depth scale of the correlation, layers",
-    "flat_share": "share of N(0, 1) where f' lies within ±0.05",
+    "flat_share": "share of N(0, 1) inputs with |f'| < 0.05",
 }
 
-LIMITS = """Small networks, small data and short training: a place here is none on ImageNet. Widths
-are equal, and numbers of parameters are not. Only the learning rate was tuned.
+LIMITS = """Networks and data are small and training is short: a place here says nothing about
+ImageNet. All entries have the same width, but not the same number of parameters. Only the learning
+rate was tuned.
 """
 
 INIT_COLUMNS = {
     "response_second": "log10 E[y²], measured",
     "theory.response": "theory",
-    "theory.width_drift": "finite width adds",
+    "theory.width_drift": "added by finite width",
     "gradient_second": "log10 E[Δy²], measured",
     "theory.gradient": "theory",
 }
@@ -64,8 +65,8 @@ INIT_COLUMNS = {
 
 @dataclass(frozen=True)
 class Card:
-    """A card's numbers. parts: what was measured, by the names of PARTS; failed: why a part was
-    not. entries: the others that have results; baselines are among them."""
+    """A card's numbers. parts: what was measured, by the names of PARTS; failed: for the other
+    parts, why they were not. entries: the other entries with results, the baselines among them."""
 
     results: EntryResults
     entries: Mapping[str, EntryResults]
@@ -86,7 +87,7 @@ class Card:
         name, spec = self.results.entry, benchmark()
         command = f"python scripts/benchmark.py {' '.join(self.results.overrides)}"
         machine = f"code {code_fingerprint()} on {processor_name()}, {os.cpu_count()} cores"
-        chapters = {"How well": _tasks(self)}
+        chapters = {"Results": _tasks(self)}
         for part, text in (("theory", _theory), ("init", _init), ("cost", _cost)):
             reason = f"Not measured: {self.failed.get(part)}\n"
             chapters[PARTS[part]] = text(self.parts[part]) if part in self.parts else reason
@@ -169,17 +170,19 @@ def _headline(card: Card) -> str:
         if tasks and name != ranking.REFERENCE:
             sentences.append(f"{_against_relu(results, entries[ranking.REFERENCE], tasks)}.")
         if (depth := ranking.depth_reached(results, size)) is not None:
-            sentences.append(f"Trains to depth {depth}." if depth else "Trains at no depth asked.")
+            sentences.append(
+                f"Trains to depth {depth}." if depth else "Trains at none of the depths."
+            )
         if sentences:
             lines.append(f"{' '.join(sentences)}\n")
-    return "\n".join(lines) or "No results of ReLU to compare with: run it, too.\n"
+    return "\n".join(lines) or "ReLU has no results to compare with; run it, too.\n"
 
 
 def _place(ranks: ranking.Ranking, name: str) -> str:
     """Return "place 4 of 38, tied with 2 to 7"."""
     placed = [other for other in ranks.names if other not in benchmark().controls]
     if name not in placed:
-        return "a control, without a place"
+        return "a control, which is not ranked"
     own = placed.index(name) + 1
     place = f"place {own} of {len(placed)}"
     tied = sorted(placed.index(tie) + 1 for tie in ranks.ties(name) if tie in placed)
@@ -229,7 +232,7 @@ def _tasks(card: Card) -> str:
     for name in card.complete_tasks():
         rates, chosen = search(name, results.runs)
         row = [name, score_text(results, name), f"{chosen:g}"]
-        row[-1] += ", an end of the ladder" if chosen in (rates[0], rates[-1]) else ""
+        row[-1] += ", an end of the searched rates" if chosen in (rates[0], rates[-1]) else ""
         others = card.baselines(name)
         for base in BASELINES:
             if base in others:
@@ -238,15 +241,20 @@ def _tasks(card: Card) -> str:
             else:
                 row.append("-")
         rows.append(row)
-    head = ["task", "error on test, %, or seeds that train", "rate"]
-    text = "At the rate that its own search chose, paired by seed with the baselines at theirs.\n\n"
-    return text + markdown([*head, *(f"minus {TITLES[base]} (95 %)" for base in BASELINES)], rows)
+    head = ["task", "test error, %, or seeds that train", "learning rate"]
+    text = (
+        "Each entry trains at the learning rate that its own search chose. Differences are paired "
+        "by seed.\n\n"
+    )
+    return text + markdown(
+        [*head, *(f"minus {TITLES[base]} (95 % CI)" for base in BASELINES)], rows
+    )
 
 
 def _theory(part: dict[str, Any]) -> str:
     rows = [[title, cell(part.get(key))] for key, title in THEORY_ROWS.items()]
-    reason = f"Unknown beyond this: {part['unknown']}.\n\n" if "unknown" in part else ""
-    return reason + markdown(["wide chains, no biases", ""], rows)
+    reason = f"The rest is unknown: {part['unknown']}.\n\n" if "unknown" in part else ""
+    return reason + markdown(["fully connected layers of infinite width, without biases", ""], rows)
 
 
 def _init(part: dict[str, Any]) -> str:
@@ -254,9 +262,9 @@ def _init(part: dict[str, Any]) -> str:
     for place in sorted({0, *(k * len(layers) // 4 for k in (1, 2, 3)), len(layers) - 1}):
         rows.append([str(place + 1), *(cell(lookup(layers[place], key)) for key in INIT_COLUMNS)])
     text = (
-        f"A chain of {len(layers)} layers of {layers[1]['fan_in']} units on images, {SEEDS} draws, "
-        "± half of the 95 % interval; the last layer's gradient is 1. Theory is of infinite "
-        "width.\n\n"
+        f"{len(layers)} fully connected layers of {layers[1]['fan_in']} units on images, mean of "
+        f"{SEEDS} draws ± half of the 95 % interval. The last layer's gradient is scaled to 1. "
+        "Theory is for infinite width.\n\n"
     )
     return text + markdown(["layer", *INIT_COLUMNS.values()], rows)
 
@@ -265,19 +273,19 @@ def _cost(part: dict[str, Any]) -> str:
     ratio = part["seconds_ratio"]
     quartiles = f"quartiles {ratio['low']:.2f} to {ratio['high']:.2f}, {ratio['rounds']} rounds"
     rows = [
-        ["seconds of a training step, interleaved", f"{ratio['median']:.2f} ({quartiles})"],
+        ["time of a training step (both timed in turns)", f"{ratio['median']:.2f} ({quartiles})"],
         ["memory of a training step", f"{part['bytes_ratio']:.2f}"],
     ]
-    return markdown(["over ReLU's", ""], rows)
+    return markdown(["divided by ReLU's", ""], rows)
 
 
 def figure(card: Card) -> Figure:
-    """Draw the differences of errors, the function, and a deep chain's start; a part that was not
-    measured stays empty."""
+    """Draw the differences of errors, the function, and a deep network at initialisation; a part
+    that was not measured stays empty."""
     drawn = new_figure(10, 7, card.results.entry)
     axes = drawn.subplot_mosaic([["tasks", name] for name in ("function", "forward", "backward")])
     _plot_differences(axes["tasks"], card)
-    axes["function"].set_title("the function, and its slope (thin)", fontsize=10)
+    axes["function"].set_title("the activation and its derivative (thin)", fontsize=10)
     axes["function"].set_ylim(-2, 4)
     if curve := card.parts.get("theory", {}).get("curve"):
         axes["function"].plot(curve["z"], curve["f"], color=MEASURED)
@@ -314,4 +322,4 @@ def _plot_differences(axes: Axes, card: Card) -> None:
     axes.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
     axes.invert_yaxis()
     axes.margins(y=0.03)
-    axes.set_title("points of error, 95 %: better | worse", fontsize=10)
+    axes.set_title("difference in points of error, 95 % CI: better | worse", fontsize=10)

@@ -1,9 +1,9 @@
-"""From errors to places: mean log error ratios to ReLU with a hierarchical bootstrap, admission of
-tasks, and the leaderboard.
+"""Rank entries: mean log error ratios to ReLU with a hierarchical bootstrap, admission of tasks,
+and the leaderboard.
 
-The bootstrap resamples the seeds of the search, which may then choose another rate, and the judged
-seeds, the same for all entries. The tasks stay as they are: an interval speaks of these tasks, not
-of all that there could be."""
+The bootstrap resamples the search seeds, which may then choose another learning rate, and the
+judged seeds. Each draw is the same for all entries. Tasks are not resampled, so an interval holds
+for these tasks only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,9 +28,18 @@ POWER = 2.8  # standard normal quantiles of .975 and of .8, added: a test that f
 HEAD = """# The rectifier benchmark
 
 Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
-edit. [docs/benchmark.md](../docs/benchmark.md) has the rules. Error: the mean error as a factor of
-ReLU's, the geometric mean over tasks; below 1 is better than ReLU. "=" marks a tie with the leader.
-Every entry has the learning rate that its own search chose, by the same rule and budget for all.
+edit. [docs/benchmark.md](../docs/benchmark.md) has the rules.
+
+- **entry**: an activation. It has He initialisation unless its name adds another one.
+- **error / ReLU's**: the mean test error divided by ReLU's, as a geometric mean over the tasks.
+  Below 1 is better than ReLU.
+- **trains to depth**: at this depth and at all smaller ones at least half of the seeds train. A
+  seed trains if the mean training loss of an epoch falls below {reach} (guessing: 2.30).
+- **step / ReLU's**: the CPU time of a training step divided by ReLU's.
+- **=** marks a tie with the leader.
+
+Each entry trains at the learning rate that its own search chose. The rule and the budget of the
+search are the same for all.
 """
 
 
@@ -150,7 +159,7 @@ def admission_table(checked: Sequence[Admission]) -> str:
         cells = [f"{worse:.2f}", f"{better:.2f}", difference, str(mean.n)]
         verdict = "admitted" if task.is_admitted else "refused"
         rows.append([task.task, verdict, *cells, str(task.seeds_per_point)])
-    difference = f"{rule.worse} minus {rule.better} (95 %)"
+    difference = f"{rule.worse} minus {rule.better} (95 % CI)"
     head = ["task", "", f"{rule.worse}, %", f"{rule.better}, %", difference, "seeds"]
     return markdown([*head, "seeds for one point"], rows)
 
@@ -211,7 +220,7 @@ def ranking(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> Rankin
 def leaderboard(entries: Mapping[str, EntryResults]) -> str:
     """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked."""
     spec = benchmark()
-    parts = [HEAD, f"Benchmark {spec.version} ({spec.hash}).\n"]
+    parts = [HEAD.format(reach=spec.reach), f"Benchmark {spec.version} ({spec.hash}).\n"]
     for size in SIZES:
         tasks = spec.of_size(size)
         present = {name: e for name, e in entries.items() if tasks.keys() & set(e.tasks())}
@@ -224,12 +233,12 @@ def leaderboard(entries: Mapping[str, EntryResults]) -> str:
 def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     spec, tasks = benchmark(), ranked_tasks(entries, size)
     if not tasks:
-        return [f"Nothing to compare with: `{REFERENCE}` is not complete on a task of errors.\n"]
+        return [f"Nothing to compare with: `{REFERENCE}` is complete on no error task.\n"]
     ranks = ranking(entries, tasks)
     placed = [name for name in ranks.names if name not in spec.controls]
     tied = ranks.ties(placed[0])
-    head = ["place", "entry", "error, of ReLU's (95 %)", *(f"{task}, %" for task in tasks)]
-    head += ["trains to depth", "step, of ReLU's"]
+    head = ["place", "entry", "error / ReLU's (95 % CI)", *(f"{task}, %" for task in tasks)]
+    head += ["trains to depth", "step / ReLU's"]
 
     def row(place: str, name: str) -> list[str]:
         results = entries[name]
@@ -244,7 +253,7 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
         rows.append(row(f"{place}{' =' * (name in tied and len(tied) > 1)}", name))
     parts = [markdown(head, rows)]
     if controls := [name for name in ranks.names if name in spec.controls]:
-        parts += ["Controls, which have no place:\n"]
+        parts += ["Controls, which are not ranked:\n"]
         parts += [markdown(head, [row("-", name) for name in controls])]
     parts += [_task_table(entries, task) for task in spec.of_size(size)]
     gaps = []
@@ -269,8 +278,8 @@ def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
         if is_error and mean is not None and entry is not relu:
             minus = f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
         rows.append([entry.entry, score_text(entry, task), f"{entry.rate(task):g}", minus])
-    score = "error on test, %" if is_error else "seeds that train"
-    head = ["entry", score, "rate", "minus ReLU, points (95 %)"]
+    score = "test error, %" if is_error else "seeds that train"
+    head = ["entry", score, "learning rate", "minus ReLU, points (95 % CI)"]
     if not is_error:
         head, rows = head[:-1], [row[:-1] for row in rows]
     return Table(f"{task}: {benchmark().tasks[task].title}", 3, head, rows).markdown()

@@ -1,5 +1,5 @@
 """What shortcuts cost: how often a cheaper comparison of two entries names another winner than the
-whole protocol, from the same runs."""
+full protocol, from the same runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
@@ -20,23 +20,30 @@ LEAST_FAVOURABLE = 10  # pairs in the table of pairs
 PAGE = """# What shortcuts cost
 
 Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
-edit. Two entries differ on a task where the 95 % interval of their difference, paired by seed, has
-no 0. For each such pair this page asks: how often would a cheaper comparison have named the other
-one the winner? A coin names it in 50 % of all cases.
+edit.
 
-![Share of comparisons that name another winner](benchmark/shortcuts.svg)
+How often does a cheaper comparison of two activations name the wrong winner? We take each pair of
+entries that differ on a task: the 95 % interval of their difference, paired by seed, excludes 0.
+The winner by the full protocol counts as the right one. A coin toss names the other one in 50 % of
+all cases.
+
+![Share of comparisons that name the other winner](benchmark/shortcuts.svg)
 """
 
-MEANINGS = """- **{one}**: a single run of each entry, at the rate that five seeds chose.
-- **one seed, rate and all**: a single seed chooses the rate, and its run is compared.
-- **ReLU's rate for all**: five runs of each entry at the rate that was chosen for ReLU.
-- **one seed, on val**: as "{one}", on validation images, after the last epoch.
-- **one seed, best epoch on val**: the lowest error of any epoch on the images that are compared.
-  Test images are looked at once, so validation images stand for them here. There are fewer of
-  them, which adds noise: compare this row with "one seed, on val".
+MEANINGS = """The shortcuts compare two entries by
 
-Verdicts change by shortcuts, too: 17 of 84 claims of this repository changed theirs while they were
-developed, mostly with [rates and splits](../docs/explanation/statistics.md#verdicts-that-changed).
+- **{one}**: one run of each, at the learning rate that five seeds chose.
+- **one seed, search included**: one run of each. The search for its learning rate uses only the
+  same seed.
+- **ReLU's rate for all**: five runs of each, at the learning rate that was chosen for ReLU.
+- **one seed, on val**: as "{one}", but by the validation error after the last epoch.
+- **one seed, best epoch on val**: as "{one}, on val", but by the lowest error of any epoch. Papers
+  often take the best epoch on test images. We test only once, so validation images stand for them.
+  They are fewer, which adds noise: compare this row with "one seed, on val".
+
+Shortcuts also change the verdicts of claims. 17 of the 84 claims that had been run changed theirs
+during development, mostly because of
+[learning rates and data splits](../docs/explanation/statistics.md#verdicts-that-changed).
 """
 
 
@@ -86,7 +93,7 @@ def _errors(results: EntryResults, task: str, relu_rate: float | None) -> dict[s
 
     errors = {
         ONE_SEED: of_judged(lambda run: run.test_error_pct),
-        "one seed, rate and all": np.array(
+        "one seed, search included": np.array(
             [by_run[rates[i], seed] for i, seed in zip(best, seeds, strict=True)]
         ),
         "one seed, on val": of_judged(lambda run: run.val_error_pct),
@@ -112,7 +119,7 @@ def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
         shares = [f"{_wrong(judged, name, task):.1f}" for task in tasks]
         number = sum(row.shortcut == name for row in judged)
         rows.append([name, f"{_wrong(judged, name):.1f}", *shares, str(number)])
-    head = ["a comparison with", "names another winner, %", *tasks, "pairs"]
+    head = ["shortcut", "names the other winner, %", *tasks, "pairs"]
     by_task = Table("By task", 2, head, rows, MEANINGS.format(one=ONE_SEED).rstrip())
 
     cells = []
@@ -121,8 +128,8 @@ def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
         mean = difference(entries[row.pair[0]], entries[row.pair[1]], row.task)
         interval = f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
         cells.append([*row.pair, row.task, interval, f"{row.wrong_pct:.0f}"])
-    head = ["entry", "other", "task", "entry minus other, points (95 %)", "another winner, %"]
-    note = "The pairs that a single seed judges worst:"
+    head = ["entry", "other", "task", "entry minus other, points (95 % CI)", "wrong, %"]
+    note = "The pairs for which one seed is wrong most often:"
     by_pair = Table("By pair", 2, head, cells, note)
     text = "\n".join([PAGE, by_task.markdown(), by_pair.markdown()])
     return text, _figure(judged, names, tasks)
@@ -144,5 +151,5 @@ def _figure(judged: Sequence[Judged], names: Sequence[str], tasks: Sequence[str]
             axes.plot(_wrong(judged, name, task), y, "o", ms=4, color=MAPS)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel("pairs for which another winner is named, % (dots: one task)")
+    axes.set_xlabel("comparisons that name the other winner, % (dots: one task)")
     return figure

@@ -1,5 +1,5 @@
-"""What the records of claims say: `FINDINGS.md`, `QUESTIONS.md` and `REPORT.md` in words,
-`CLAIMS.md` with a row for each claim, and of each claim a page and a table of its runs."""
+"""Write the results of claims: `FINDINGS.md`, `QUESTIONS.md` and `REPORT.md` in words,
+`CLAIMS.md` with a row for each claim, and for each claim a page and a table of its runs."""
 
 import math
 from collections import Counter
@@ -31,7 +31,7 @@ from rectifiers.runtime.files import load_yaml
 
 FIGURES = "figures/claims"  # below results/
 COMMAND = "python scripts/claims.py run"
-NOT_JUDGED = "described, not judged"
+NOT_JUDGED = "exploratory"
 FOLDER = Path(__file__).parent
 NO_VERDICT = (Verdict.TOO_FEW, Verdict.NOT_RUN)
 NO_EVIDENCE = (*NO_VERDICT, Verdict.WITHDRAWN)
@@ -226,7 +226,7 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
     """Return CLAIMS.md: a row for each claim, and how many verdicts would be chance."""
     evidence = [r for r in results if not r.claim.is_check]
     judged = [r for r in evidence if r.verdict not in NO_EVIDENCE]
-    head = ("verdict", "claim", "statement", "effect (95 % interval)", "n", "data")
+    head = ("verdict", "claim", "statement", "test: effect (95 % interval)", "n", "data")
     return render(
         "claims",
         count=len(evidence),
@@ -255,7 +255,7 @@ def _claim_row(result: ClaimResult) -> list[str]:
 
 def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
     """Return a claim's own page: its statement, tests, arms, searches, and changes."""
-    head = ("tested", "measure and arms", "n", "effect (95 % interval)", "criterion", "finding")
+    head = ("test", "measure and arms", "n", "effect (95 % interval)", "criterion", "finding")
     lines = []
     for test in result.tests:
         lines.append(_test_line(test, str(test.test.criterion), verdict_of(test.finding)))
@@ -297,13 +297,13 @@ def _arms(claim: Claim, records: Sequence[TrainingRecord]) -> str:
     """The table of the arms, with what their searches measured at each learning rate."""
     if not claim.arms:
         return ""
-    search, head = claim.search, ["arm", "besides the claim's setting"]
+    search, head = claim.search, ["arm", "overrides"]
     arms = search.with_others(claim.arms) if search else claim.arms
     rows = [[arm, f"`{' '.join(overrides) or '-'}`"] for arm, overrides in arms.items()]
     if search:
         runs = search_runs(claim, records)
         by = f"{search.measured_by()} by learning rate, mean of {len(search.seeds)} seed(s)"
-        head += [by, "best rate"]
+        head += [by, "best learning rate"]
         for row in rows:
             means, best = rate_means(search, row[0], runs), best_rate(search, row[0], runs)
             row.append(", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items()))

@@ -336,8 +336,8 @@ def curves(groups: Groups) -> list[Table]:
                 tables.append(Table(heading, level, head, lines))
             elif is_paper:
                 note = (
-                    f"Not run on ImageNet. [Claims](CLAIMS.md) with {figure} in their name ask it "
-                    "of smaller networks and images."
+                    f"Not run on ImageNet. [Claims](CLAIMS.md) with {figure} in their name test "
+                    "it on smaller networks and images."
                 )
                 tables.append(Table(heading, level, note=note))
     return tables
