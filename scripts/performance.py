@@ -15,9 +15,12 @@ HEAD = """\
 # Performance
 
 Made by `make bench` from `results/bench/`; do not edit. Unless a text says otherwise, times are CPU
-times of one thread. A ratio is the median over rounds, with its quartiles; both variants were timed
-in one run, in random order. Ratios are more reliable than seconds, because the machines had other
-work. [Where the time goes](speed.md) explains the numbers.
+times of one thread, or wall-clock times on a GPU. A ratio is the median over rounds, with its
+quartiles; both variants were timed in one run, in random order. Ratios are more reliable than
+seconds, because the machines had other work. [Where the time goes](speed.md) explains the numbers.
+
+On the NVIDIA H200, "PReLU" is a Triton kernel that was removed because of these measurements. On a
+GPU, PReLU is now torch's own ([tried without gain](speed.md#tried-without-gain)).
 """
 # Of each bench its title; its tables by what their rows are, with the place of each column in the
 # numbers, where * stands for the row; and a text.
@@ -108,15 +111,17 @@ def lookup(numbers: Any, place: str) -> Any:
     return numbers
 
 
-def cell(value: Any) -> str:
-    """Return a number, bytes from 100,000 on in MiB, or a ratio with its quartiles."""
+def cell(value: Any, place: str) -> str:
+    """Return the value at a place: a number, bytes from 100,000 on in MiB, or a ratio with its
+    quartiles."""
     if isinstance(value, Mapping) and "median" in value:
         return f"{value['median']:.2f} ({value['q25']:.2f} to {value['q75']:.2f})"
     if not isinstance(value, int | float):
         return "-" if value is None else str(value)
-    if value >= 1000:
-        return f"{value:.0f}" if value < 1e5 else f"{value / 2**20:.3g} MiB"
-    return f"{value:.3g}"
+    unit = ""
+    if "bytes" in place and value >= 1e5:
+        value, unit = value / 2**20, " MiB"
+    return (f"{value:.0f}" if value >= 1000 else f"{value:.3g}") + unit
 
 
 def section(question: str, numbers: Mapping[str, Any]) -> str:
@@ -130,9 +135,9 @@ def section(question: str, numbers: Mapping[str, Any]) -> str:
         rows = []
         for name in names:
             places = (at.replace("*", name) for at in known.values())
-            rows.append([name, *(cell(lookup(numbers, place)) for place in places)])
+            rows.append([name, *(cell(lookup(numbers, place), place) for place in places)])
         parts.append(markdown([head, *known], rows))
-    values = {k: v if k == "photos" else cell(v) for k, v in numbers.items()}
+    values = {k: v if k == "photos" else cell(v, k) for k, v in numbers.items()}
     origin = f"torch {numbers['versions']['torch']}, code {numbers['code']}"
     command = f"`python scripts/bench/{question}.py`; {origin}, {numbers['rounds']} rounds."
     return "\n".join([*parts, f"{text.format_map(values)}\n", f"{command}\n"])

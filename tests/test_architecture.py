@@ -11,7 +11,7 @@ SRC = ROOT / "src" / "rectifiers"
 # Each package with the libraries that it alone, or with the others that name them, may import.
 PACKAGES = {
     "runtime": {"pytorch_lightning", "rich"},
-    "prelu": {"triton"},
+    "prelu": set(),
     "library": set(),
     "models": {"timm"},
     "theory": set(),

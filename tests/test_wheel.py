@@ -87,7 +87,7 @@ ALONE = """
 import sys
 allowed = {
     *sys.stdlib_module_names, "rectifiers", "torch", "torchgen", "functorch", "numpy", "typing_extensions", "sympy",
-    "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock", "setuptools", "triton",
+    "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock", "setuptools",
 }
 class Only:  # a finder to which every other package is not installed
     def __init__(self, finder):

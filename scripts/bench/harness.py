@@ -155,13 +155,15 @@ def training_step(
     image: tuple[int, int, int] = PHOTO,
     classes: int = 1000,
 ) -> Way:
-    """Return a function that makes a step on noise: forward, loss, backward and SGD."""
+    """Return a function that makes a step on noise, where the network is: forward, loss, backward
+    and SGD."""
     optimizer = sgd(network.train(), fused)
-    x = torch.randn(batch, *image, device=DEVICE)
-    labels = torch.randint(classes, (batch,), device=DEVICE)
+    device = next(network.parameters()).device
+    x = torch.randn(batch, *image, device=device)
+    labels = torch.randint(classes, (batch,), device=device)
 
     def step() -> None:
-        with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=bf16):
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
             loss = F.cross_entropy(network(x), labels)
         loss.backward()
         optimizer.step()

@@ -1,10 +1,10 @@
-"""Measure how `swap_prelu` changes the time of a training step, and the memory that the backward
-pass needs, for networks that are often trained with PReLU.
+"""Measure how `swap_prelu` changes the time of a training step on a CPU, and the memory that the
+backward pass needs, for networks that are often trained with PReLU.
 
 `python scripts/bench/networks.py [rounds] [batch]` prints a table and writes
 results/bench/<machine>.json. The networks follow their papers and libraries, also in the number of
 slopes. They start with torch's PReLU; a second copy has ReLU instead. Ratios compare CPU times on
-one thread, or wall-clock times if there is a GPU. The variants take turns."""
+one thread. The variants take turns."""
 
 import copy
 from collections.abc import Callable
@@ -13,23 +13,11 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from harness import (
-    CLOCK,
-    DEVICE,
-    Way,
-    interleave,
-    kept_bytes,
-    measure,
-    medians,
-    ratios,
-    sgd,
-    waiting,
-)
+from harness import Way, interleave, kept_bytes, measure, medians, ratios, sgd
 from torch import Tensor, nn
 
 from rectifiers import swap_prelu
 
-BATCH = 64 if DEVICE == "cuda" else 4
 BEFORE, AFTER, RELU = "torch's PReLU", "after swap_prelu", "ReLU"
 
 
@@ -167,7 +155,7 @@ def step(network: nn.Module, x: Tensor) -> Way:
         optimizer.step()
         optimizer.zero_grad()
 
-    return waiting(run)
+    return run
 
 
 def main(rounds: int, batch: int) -> dict[str, Any]:
@@ -176,16 +164,16 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         for layout in ("NCHW", "channels last") if len(sizes) == 3 else ("NCL",):
             last = layout == "channels last"
             memory = torch.channels_last if last else torch.contiguous_format
-            before = build().to(DEVICE, memory_format=memory)
+            before = build().to(memory_format=memory)
             after = swap_prelu(copy.deepcopy(before))
-            x = torch.randn(batch, *sizes, device=DEVICE).to(memory_format=memory)
+            x = torch.randn(batch, *sizes).to(memory_format=memory)
             assert torch.equal(before(x), after(x))
             networks = {BEFORE: before, AFTER: after, RELU: with_relu(copy.deepcopy(before))}
             kept = {
                 label: kept_bytes(partial(n, x), n.parameters()) for label, n in networks.items()
             }
             ways = {label: step(network, x) for label, network in networks.items()}
-            seconds = interleave(ways, rounds, CLOCK)
+            seconds = interleave(ways, rounds)
             results[f"{name}, {layout}"] = {
                 "ms": medians(seconds, 1e3),
                 "over_before": {label: ratios(seconds, label, BEFORE) for label in ways},
@@ -195,4 +183,4 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    measure(main, __doc__, DEVICE, rounds=9, batch=BATCH)
+    measure(main, __doc__, rounds=9, batch=4)

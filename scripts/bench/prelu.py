@@ -1,10 +1,9 @@
-"""Compare the cost of PReLU with torch's PReLU and ReLU: the operation alone, on the shapes of many
-networks, and whole training steps.
+"""Compare the cost of PReLU on a CPU with torch's PReLU and ReLU: the operation alone, on the
+shapes of many networks, and whole training steps.
 
 `python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes
-results/bench/<machine>.json. Ratios compare CPU times on one thread, or wall-clock times if there
-is a GPU. The variants take turns. On a CPU, maps are channels last as in a run, except in 1-D
-networks."""
+results/bench/<machine>.json. Ratios compare CPU times on one thread. The variants take turns. Maps
+are channels last as in a run, except in 1-D networks."""
 
 import sys
 from functools import partial
@@ -12,16 +11,7 @@ from typing import Any
 
 import harness
 import torch
-from harness import (
-    CLOCK,
-    DEVICE,
-    DTYPES,
-    Way,
-    interleave,
-    kept_bytes,
-    medians,
-    ratios,
-)
+from harness import DTYPES, Way, interleave, kept_bytes, medians, ratios
 from torch import Tensor, nn
 
 from rectifiers.cli.composition import composed
@@ -29,7 +19,6 @@ from rectifiers.models.network import ActivationFactory, Network
 from rectifiers.models.resnet import resnet
 from rectifiers.prelu import PReLU, cpu
 
-BATCH = 128 if DEVICE == "cuda" else 16
 SHAPES = {  # of one image: channels, then positions
     "small14_32, width .25, conv1": (16, 32, 32),
     "small14_32, width .25, conv3": (64, 8, 8),
@@ -66,7 +55,7 @@ STEPS = {  # model, width, px and images times the batch
 
 
 def apply(module: nn.Module, x: Tensor) -> Tensor:
-    with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=x.dtype == torch.bfloat16):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=x.dtype == torch.bfloat16):
         y: Tensor = module(x)
     return y
 
@@ -82,15 +71,15 @@ def operations(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
         memory = torch.channels_last if len(sides) == 2 else torch.contiguous_format
         slopes = 1 if name in SHARED else channels
         for kind, dtype in DTYPES.items():
-            x = torch.randn(batch, channels, *sides, device=DEVICE, dtype=dtype)
+            x = torch.randn(batch, channels, *sides, dtype=dtype)
             x = x.to(memory_format=memory).requires_grad_()
             dy = torch.randn_like(x)
-            modules = {label: make(slopes).to(DEVICE) for label, make in KINDS.items()}
+            modules = {label: make(slopes) for label, make in KINDS.items()}
             ways: dict[str, Way] = {
-                label: harness.waiting(partial(forward_and_backward, module, x, dy))
+                label: partial(forward_and_backward, module, x, dy)
                 for label, module in modules.items()
             }
-            seconds = interleave(ways, rounds, CLOCK)
+            seconds = interleave(ways, rounds)
             times[f"{name}, {kind}"] = {
                 "us": medians(seconds, 1e6),
                 "over_relu": {label: ratios(seconds, label, "ReLU") for label in ways},
@@ -108,7 +97,7 @@ def build(make: ActivationFactory, model: str, width: float, px: int) -> nn.Modu
     else:
         rows = composed([f"model={model}", f"model.width={width}"]).model.layers(10)
         network = Network(rows, make, channels=3, input_px=px)
-    return network.to(DEVICE, memory_format=torch.channels_last)
+    return network.to(memory_format=torch.channels_last)
 
 
 def steps(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
@@ -122,7 +111,7 @@ def steps(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
                 network = build(make, model, width, px)
                 step = harness.training_step(network, images * batch, classes=10, **options)
                 ways[label] = step
-            seconds = interleave(ways, rounds, CLOCK)
+            seconds = interleave(ways, rounds)
             times[f"{name}, {kind}"] = {
                 "ms": medians(seconds, 1e3),
                 "over_relu": {label: ratios(seconds, label, "ReLU") for label in ways},
@@ -137,4 +126,4 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    harness.measure(main, __doc__, DEVICE, rounds=9, batch=BATCH)
+    harness.measure(main, __doc__, rounds=9, batch=16)

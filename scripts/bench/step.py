@@ -4,8 +4,9 @@ compiled or not, fused optimiser or not.
 `python scripts/bench/step.py [rounds] [batch]` prints a table and writes
 results/bench/<machine>.json. On a CPU it measures the 14-layer network with batches of 8, on one
 thread, in CPU time. If there is a GPU, it measures model A with batches of 128, in wall-clock time
-and memory. Ratios are relative to the paper's step, float32 and NCHW. Each step is also given as a
-share of the rate of matrix products, measured in the same rounds and precision."""
+and memory; there compiling takes minutes, before the first round ends. Ratios are relative to the
+paper's step, float32 and NCHW. Each step is also given as a share of the rate of matrix products,
+measured in the same rounds and precision."""
 
 from typing import Any
 

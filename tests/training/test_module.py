@@ -44,8 +44,7 @@ def test_dropout_is_a_function_of_seed_and_step() -> None:
 
 
 def test_step_reads_no_number_before_its_update() -> None:
-    """For each read a GPU has to finish what it was given; the slopes are read once, before the
-    forward pass."""
+    """For each read a GPU would have to finish what it was given."""
     found: list[Any] = []
 
     class Calls(TorchDispatchMode):

@@ -1,5 +1,5 @@
-"""PReLU at about the cost of ReLU: torch's layer over an operation of our own,
-`torch.ops.rectifiers.prelu`, with a one-pass gradient.
+"""PReLU at about the cost of ReLU on a CPU: torch's layer over an operation of our own,
+`torch.ops.rectifiers.prelu`, with a one-pass gradient. On any other device the layer is torch's.
 
 torch's own backward pass writes a full-size gradient of the slopes and sums it afterwards, which
 takes several times as long as ReLU's. Here one pass makes both gradients, and it needs the output,
@@ -14,9 +14,6 @@ tensors, autocast. Only `torch.func`'s transforms see the formula, whose pieces 
 they ask for. In the graph of a compiled training step, `prelu_backward` stands for the gradients.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
@@ -25,13 +22,11 @@ from torch import Tensor, nn
 from rectifiers.prelu import cpu
 from rectifiers.runtime.torch_internals import functorch_is_active
 
-MIN_NUMBERS = 2**14  # on a CPU; below, calling the kernel takes longer than torch's whole operation
+MIN_NUMBERS = 2**14  # below, calling the kernel takes longer than torch's whole operation
 MIN_SLOPE, MAX_SLOPE = 2.0**-10, 1.0  # the slopes for which the input is recomputed from the output
 
 LIBRARY = torch.library.Library("rectifiers", "DEF")
-# from_output: whether the backward pass makes the input again from the output; where None, the
-# slopes are asked
-LIBRARY.define("prelu(Tensor x, Tensor slopes, bool? from_output=None) -> Tensor")
+LIBRARY.define("prelu(Tensor x, Tensor slopes) -> Tensor")
 LIBRARY.define(
     "prelu_backward(Tensor v, Tensor grad, Tensor slopes, bool from_output) -> (Tensor, Tensor)"
 )
@@ -41,21 +36,9 @@ prelu_forward: Any = torch.ops.rectifiers.prelu_forward.default
 prelu_backward: Any = torch.ops.rectifiers.prelu_backward.default
 
 
-@cache
-def kernels(device: str) -> Any:
-    """Return the module with the kernels of a device, or None."""
-    if device == "cuda":
-        try:
-            from rectifiers.prelu import cuda  # imported late, because Triton takes a while
-        except ImportError:  # torch may be installed without Triton
-            return None
-        return cuda
-    return cpu if device == "cpu" and cpu.unavailable_reason() is None else None
-
-
-def has_kernel(device: str, dtype: torch.dtype) -> bool:
-    """Return whether there is a kernel for the gradients of inputs of this type."""
-    return (kernel := kernels(device)) is not None and dtype in kernel.DTYPES
+def has_kernel(dtype: torch.dtype) -> bool:
+    """Return whether there is a kernel for inputs of this type."""
+    return cpu.unavailable_reason() is None and dtype in cpu.DTYPES
 
 
 def is_invertible(low: float, high: float) -> bool:
@@ -65,30 +48,27 @@ def is_invertible(low: float, high: float) -> bool:
 
 class _PReLU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, slopes: Tensor) -> Tensor:
         # other types have no numbers: those of torch.compile, of export, fake tensors
-        has_numbers = {type(x), type(slopes)} <= {Tensor, nn.Parameter} and not x.is_meta
+        has_numbers = {type(x), type(slopes)} <= {Tensor, nn.Parameter} and x.device.type == "cpu"
         y = (prelu_forward if has_numbers else _forward)(x, slopes)
-        if from_output is None:
-            from_output = has_numbers and is_invertible(
-                *(bound.item() for bound in slopes.aminmax())
-            )
-        ctx.from_output = from_output and x.dtype != torch.float16
+        is_inverted = has_numbers and is_invertible(*(bound.item() for bound in slopes.aminmax()))
+        ctx.from_output = is_inverted and x.dtype != torch.float16
         ctx.has_tangents = False
         ctx.save_for_backward(y if ctx.from_output else x, slopes)
         ctx.save_for_forward(x, slopes)
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         v, slopes = ctx.saved_tensors
         is_differentiated = torch.is_grad_enabled() or ctx.has_tangents  # the gradients themselves
-        by_kernel = not is_differentiated and has_kernel(v.device.type, v.dtype)
+        by_kernel = not is_differentiated and v.device.type == "cpu" and has_kernel(v.dtype)
         gradients = prelu_backward if by_kernel else _backward_formula
-        return *gradients(v, grad, slopes, ctx.from_output), None
+        return gradients(v, grad, slopes, ctx.from_output)
 
     @staticmethod
-    def jvp(ctx: Any, dx: Tensor, dslopes: Tensor, *_: None) -> Tensor:
+    def jvp(ctx: Any, dx: Tensor, dslopes: Tensor) -> Tensor:
         x, slopes = ctx.saved_tensors
         ctx.has_tangents = True
         return torch.where(x > 0, dx, _per_channel(slopes, x) * dx + _per_channel(dslopes, x) * x)
@@ -98,16 +78,16 @@ def _per_channel(slopes: Tensor, x: Tensor) -> Tensor:
     return slopes.view(1, -1, *[1] * (x.dim() - 2)).to(x.dtype)
 
 
-def _forward(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
+def _forward(x: Tensor, slopes: Tensor) -> Tensor:
     return torch.prelu(x, slopes.to(x.dtype))
 
 
-def _forward_on_cpu(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
-    by_kernel = x.dim() > 1 and has_kernel("cpu", x.dtype)
+def _forward_on_cpu(x: Tensor, slopes: Tensor) -> Tensor:
+    by_kernel = x.dim() > 1 and has_kernel(x.dtype)
     return (cpu.forward if by_kernel else _forward)(x, slopes)
 
 
-def _forward_formula(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
+def _forward_formula(x: Tensor, slopes: Tensor) -> Tensor:
     x = _autocast(x)
     return torch.where(x > 0, x, _per_channel(slopes, x) * x)
 
@@ -115,22 +95,22 @@ def _forward_formula(x: Tensor, slopes: Tensor, from_output: bool | None = None)
 def _autocast(x: Tensor) -> Tensor:
     """Return `x` as torch's own PReLU takes it under autocast: every float but double precision in
     the lower one."""
-    device, is_low = x.device.type, x.is_floating_point() and x.dtype != torch.float64
-    is_cast = is_low and torch.is_autocast_enabled(device)
-    return x.to(torch.get_autocast_dtype(device)) if is_cast else x
+    is_low = x.is_floating_point() and x.dtype != torch.float64
+    is_cast = is_low and torch.is_autocast_enabled("cpu")
+    return x.to(torch.get_autocast_dtype("cpu")) if is_cast else x
 
 
-def _under_autocast(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
-    return _PReLU.apply(_autocast(x), slopes, from_output)
+def _under_autocast(x: Tensor, slopes: Tensor) -> Tensor:
+    return _PReLU.apply(_autocast(x), slopes)
 
 
-def _backward(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool) -> Any:
+def _backward(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool) -> tuple[Tensor, Tensor]:
     """Return the gradients of the input, like `v`, and of the slopes.
 
     v: [N, channels, ...], the input, or the output where `from_output`; grad: the gradient of the
     output."""
     slopes = slopes.to(v.dtype).float()  # as rounded for the output
-    return kernels(v.device.type).backward(v, grad, slopes, from_output)
+    return cpu.backward(v, grad, slopes, from_output)
 
 
 def _backward_shapes(
@@ -156,7 +136,6 @@ def _backward_formula(
 for key, function in {
     "FuncTorchDynamicLayerFrontMode": _forward_formula,
     "AutocastCPU": _under_autocast,
-    "AutocastCUDA": _under_autocast,
     "Autograd": _PReLU.apply,
     "CPU": _forward_on_cpu,
     "CompositeExplicitAutograd": _forward,  # also of tensors without numbers
@@ -167,21 +146,21 @@ LIBRARY.impl("prelu_forward", _forward, "CompositeExplicitAutograd")
 for key, gradients in {
     "FuncTorchDynamicLayerFrontMode": _backward_formula,
     "CPU": _backward,
-    "CUDA": _backward,
     "Meta": _backward_shapes,
 }.items():
     LIBRARY.impl("prelu_backward", gradients, key)
 
 
 class PReLU(nn.PReLU):
-    """`torch.nn.PReLU` with a backward pass that reads memory once (section 2.1, Eq. 1 to 3).
+    """`torch.nn.PReLU` with a backward pass that reads memory once, on a CPU (section 2.1, Eq. 1 to
+    3).
 
     The arguments are those of `torch.nn.PReLU`. Shape: input and output [N, channels, ...].
 
     The outputs equal torch's bit by bit, and the gradients up to rounding. torch's own operation is
-    used if no gradient is needed, in double precision, for fewer than 16,384 numbers on a CPU, and
-    if there is no C compiler or Triton. The output must not be changed in place, as after
-    `nn.ReLU`; torch's own PReLU allows that.
+    used on a GPU, if no gradient is needed, in double precision, for fewer than 16,384 numbers, and
+    if there is no C compiler. The output must not be changed in place, as after `nn.ReLU`; torch's
+    own PReLU allows that.
 
     Examples:
         >>> layer = PReLU(16)  # one slope per channel
@@ -189,27 +168,26 @@ class PReLU(nn.PReLU):
         -0.25
     """
 
-    from_output: bool | None = None  # what `batched_slope_check` knows of the slopes
-
     def forward(self, x: Tensor) -> Tensor:
         if not torch.is_grad_enabled() or not _is_supported(x, self.weight):
             return super().forward(x)
-        return prelu(x, self.weight, None if torch.compiler.is_compiling() else self.from_output)
+        return prelu(x, self.weight)
 
 
 def _is_supported(x: Tensor, slopes: Tensor) -> bool:
     if not isinstance(x, Tensor):  # but what `torch.fx` writes down
         return False
-    is_compiling, device = torch.compiler.is_compiling(), x.device.type
+    is_compiling = torch.compiler.is_compiling()
     # not all transforms of torch.func have a rule for torch's operation
     is_followed = is_compiling or functorch_is_active()
     return (
+        x.device.type == "cpu"
         # a compiler would follow the search for a kernel; without one its graph has the formula
-        (is_compiling or has_kernel(device, x.dtype))
+        and (is_compiling or has_kernel(x.dtype))
         and x.dim() > 1
-        and (device != "cpu" or is_followed or x.numel() >= MIN_NUMBERS)
+        and (is_followed or x.numel() >= MIN_NUMBERS)
         and slopes.dtype == torch.float32
-        and (x.dtype == torch.float32 or torch.is_autocast_enabled(device))
+        and (x.dtype == torch.float32 or torch.is_autocast_enabled("cpu"))
         and len(slopes) in (1, x.shape[1])
     )
 
@@ -244,22 +222,3 @@ def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
         parent, _, name = place.rpartition(".")
         setattr(model.get_submodule(parent), name, swapped[module])
     return model
-
-
-@contextmanager
-def batched_slope_check(layers: Iterable[nn.Module]) -> Iterator[None]:
-    """Ask the slopes of all PReLUs among `layers` at once what their gradients need to know, for
-    the forward passes of the body, in which the slopes must not change.
-
-    Each layer would ask by itself, and a GPU would have to finish what was given to it before every
-    answer."""
-    prelus = [layer for layer in layers if isinstance(layer, PReLU)]
-    bounds = [bound for layer in prelus for bound in layer.weight.detach().aminmax()]
-    numbers = torch.stack(bounds).tolist() if bounds else []
-    try:
-        for layer, low, high in zip(prelus, numbers[::2], numbers[1::2], strict=True):
-            layer.from_output = is_invertible(low, high)
-        yield
-    finally:
-        for layer in prelus:
-            layer.from_output = None

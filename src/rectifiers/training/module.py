@@ -16,7 +16,6 @@ from rectifiers.data.datamodule import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.metrics import ErrorCounter, ResponseMeter
 from rectifiers.models.network import ImageNetwork
-from rectifiers.prelu import batched_slope_check
 from rectifiers.runtime.distributed import all_gather, start_any
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
@@ -120,8 +119,7 @@ class Classifier(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = self.preprocess(batch.images, batch.shifts)
-        with batched_slope_check(() if self.network.is_compiled else self.network.modules()):
-            loss = F.cross_entropy(self.network(inputs), batch.labels)
+        loss = F.cross_entropy(self.network(inputs), batch.labels)
         self._step = Step(batch, inputs, loss.detach(), start_any(~torch.isfinite(loss.detach())))
         return loss
 
