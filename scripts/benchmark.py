@@ -103,7 +103,8 @@ def main() -> None:
         help="activation=, init=, their settings, size=, and keys such as trainer= and data.root=; "
         "or a command alone",
     )
-    parser.add_argument("--jobs", type=int, help="processes at a time (default: one per free core)")
+    text = "runs at a time (default: one per free core; on a GPU, one)"
+    parser.add_argument("--jobs", type=int, help=text)
     parser.add_argument("--seeds", type=int, help="judged seeds, for a pilot (default: all)")
     text = "the folder of results (default: the project's)"
     parser.add_argument("--results", type=Path, default=RESULTS, help=text)

@@ -5,6 +5,7 @@ Examples:
   python scripts/claims.py run                              all runs that have no record yet
   python scripts/claims.py run figure3 dead_units --again   all runs of two claims, on this machine
   python scripts/claims.py search cifar_table2 --root data/cifar10
+  python scripts/claims.py run cifar_table2 trainer=gpu data.num_workers=1 --jobs 8   on a GPU
 """
 
 import argparse
@@ -53,16 +54,27 @@ def planned(claim: Claim, search: bool) -> tuple[dict[str, Sequence[str]], Seque
     return dict(claim.searched()), claim.search.seeds if claim.search else ()
 
 
+def job_id(*overrides: str) -> str:
+    """Return the id of the run that `train.py <overrides>` would make."""
+    return run_id(science(compose_job(overrides)[0]))
+
+
 def missing(
     wanted: Iterable[Claim],
     runs: Path,
-    places: Sequence[str] = (),
+    more: Sequence[str] = (),
     *,
     again: bool,
     search: bool = False,
 ) -> dict[str, list[str]]:
     """Return the overrides of every run that is missing, by its name; two claims that share a run
-    have one. places: further overrides."""
+    have one.
+
+    more: further overrides of every run, which keep its id.
+
+    Raises:
+        InputError: for an override in `more` that changes the id of a run.
+    """
     kept: list[TrainingRecord] = [] if again else load(RESULTS)
     is_committed = is_changed() is False
     jobs: dict[str, list[str]] = {}
@@ -72,9 +84,15 @@ def missing(
         for arm, overrides, seed in ((a, o, s) for a, o in arms.items() for s in seeds):
             if seed in done.get(arm, {}):
                 continue
-            job = [f"claim={claim.name}", *overrides, *ALWAYS, *places]
+            job = [f"claim={claim.name}", *overrides, *ALWAYS]
             job += [f"runs_dir='{runs}'", f"seed={seed}"]
-            name = run_id(science(compose_job(tuple(job))[0]))
+            name = job_id(*job)
+            if more and job_id(*job, *more) != name:
+                first = next(o for n, o in enumerate(more) if job_id(*job, *more[: n + 1]) != name)
+                raise InputError(
+                    f"{first} changes the id of a run of {claim.name}; leave it out", status=2
+                )
+            job += more
             path = runs / name / "record.json"
             if path.exists():
                 reason = claim_exclusion_reason(records.load(path)) if is_committed else None
@@ -108,10 +126,13 @@ def main() -> None:
         ("run", "make the missing runs that decide the claims"),
     ):
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        command.add_argument("claim", nargs="*", help="names of claims (default: all)")
+        add = command.add_argument
+        add("claim", nargs="*", help="names of claims (default: all)")
         if name != "list":
-            add = command.add_argument
-            add("--jobs", type=int, help="processes at a time (default: one per free core)")
+            text = "for every run, such as trainer=gpu; refused if it changes the id of a run"
+            add("override", nargs="*", help=text)
+            text = "runs at a time (default: one per free core; on a GPU, one)"
+            add("--jobs", type=int, help=text)
             add("--again", action="store_true", help="also make runs that results/claims has")
             add("--root", type=Path, help="folder of the data (data.root)")
             add(
@@ -120,15 +141,18 @@ def main() -> None:
     options = parser.parse_args()
     try:
         with cli_errors():
-            wanted = chosen(options.claim)
+            takes_more = options.command != "list"
+            more = [word for word in options.claim if takes_more and "=" in word]
+            wanted = chosen([word for word in options.claim if word not in more])
             if options.command == "list":
                 return print_list(wanted)
             if is_changed():
                 note = "the code has uncommitted changes, so these runs cannot enter results/claims"
                 print(note, file=sys.stderr)
-            places = [] if options.root is None else [f"data.root='{options.root.absolute()}'"]
+            if options.root is not None:
+                more.append(f"data.root='{options.root.absolute()}'")
             is_search = options.command == "search"
-            jobs = missing(wanted, options.runs, places, again=options.again, search=is_search)
+            jobs = missing(wanted, options.runs, more, again=options.again, search=is_search)
             print(f"missing runs: {len(jobs)}", file=sys.stderr)
             failures = run_all(list(map(tuple, jobs.values())), options.jobs)
     except KeyboardInterrupt:  # before the runs, or a second one

@@ -104,13 +104,18 @@ def test_run_has_the_processors_numbers_and_id(compute: str, tmp_path: Path) -> 
 
 @pytest.mark.gpu
 def test_fast_run_learns_like_a_plain_one(tmp_path: Path) -> None:
+    """The default network: `mini` on digits8 amplifies rounding, and bfloat16 alone moves its loss
+    by 3 to 100 %. On an H200 the losses here were 2.2138 and 2.2049 for one seed, 2.1421 and 2.1344
+    for another: 0.4 % apart, of which the bound is five times."""
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     options = ("trainer=gpu", "trainer.max_epochs=2", "logger=none", "evaluation=[center,ten_view]")
     plain, fast = (
-        train(digits(tmp_path, *options, *more), {}).record for more in ((), ("fast=true",))
+        train(compose_config(*options, *places, *more), {}).record for more in ((), ("fast=true",))
     )
     assert fast.run != plain.run
     assert fast.status == "finished"
-    assert fast.history[-1]["train_loss"] == pytest.approx(plain.history[-1]["train_loss"], rel=0.1)
+    losses = [record.history[-1]["train_loss"] for record in (fast, plain)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
 @pytest.mark.gpu

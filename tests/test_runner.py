@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from conftest import TINY, compose_config, same_bits, weights
 from processes import ENVIRONMENT, alone, start, wait_for
 from rectifiers import runner
 from rectifiers.cli.composition import compose_job, composed
+from rectifiers.data.sources import Source, digits
 from rectifiers.runner import Overrides, run_all, share_cores
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder, run_lock
@@ -126,6 +128,28 @@ def test_completed_run_asks_for_others(tmp_path: Path) -> None:
     assert list(run_all([first, bad], 1, follow_up)) == [bad]
     assert asked == [first, more]
     assert (folder_of(more) / "record.json").is_file()
+
+
+class Unpicklable(list):
+    """Labels that a worker has by a fork alone."""
+
+    def __reduce__(self):
+        raise TypeError("a worker was not forked")
+
+
+def unpicklable_digits(val_fraction: float, split_seed: int) -> Source:
+    source = digits(val_fraction, split_seed)
+    train, val = (replace(s, labels=Unpicklable(s.labels)) for s in (source.train, source.val))
+    return replace(source, train=train, val=val)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks the workers of loaders")
+def test_loaders_of_pooled_runs_fork(tmp_path: Path) -> None:
+    """Those that train, validate, fit the preprocessing and test."""
+    source = "data._target_=test_runner.unpicklable_digits"
+    options = ("data.num_workers=1", "trainer.max_epochs=1", "evaluation=[center]", source)
+    assert run_all([run_of(tmp_path, *options)]) == {}
 
 
 @pytest.mark.process

@@ -11,6 +11,7 @@ import pytest
 
 from conftest import ROOT, compose_config, load_script
 from made_up import altered
+from rectifiers import runner
 from rectifiers.claims import records as claim_records
 from rectifiers.claims.claims import claims
 from rectifiers.claims.records import arm_hash, arm_hashes, claim_exclusion_reason, runs_of
@@ -121,3 +122,24 @@ def test_runs_of_uncommitted_code_are_repeated(tmp_path: Path, monkeypatch, caps
     again = [name for name, overrides in missing[False].items() if "rerun=true" in overrides]
     assert again == [kept.run]
     assert "it is run again" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_overrides_reach_runs_whose_ids_they_keep(tmp_path: Path, monkeypatch, call) -> None:
+    trained: list[tuple[str, ...]] = []
+    monkeypatch.setattr(runner, "run_all", lambda runs, jobs: trained.extend(runs))
+    command = ("scripts/claims.py", "run", "signal", "--again", "--runs", tmp_path)
+    more = ("trainer=gpu", "data.num_workers=1", "channels_last=true")
+    assert call(*command[:3], *more, *command[3:]).returncode == 0
+    configs = [compose_job(overrides)[0] for overrides in trained]
+    assert len(configs) == 40
+    assert {config.trainer.accelerator for config in configs} == {"gpu"}
+    assert {(config.data.num_workers, config.channels_last) for config in configs} == {(1, True)}
+    kept = load_script("claims").missing([by_name("signal")], tmp_path, again=True)
+    assert [run_id(science(config)) for config in configs] == list(kept)
+    for changing in ("optim.lr=1", "seed=3", "nonsense=1"):
+        refused = call(*command[:3], "data.num_workers=1", changing, *command[3:])
+        assert refused.returncode == 2
+        (line,) = refused.stderr.splitlines()[-1:]
+        assert changing.partition("=")[0] in line
+    assert len(trained) == 40

@@ -26,6 +26,7 @@ from rectifiers.data.transforms import (
 )
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.machine import loader_start_method
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
 from rectifiers.runtime.torch_internals import shared_bytes
@@ -282,6 +283,7 @@ class ImageData(pl.LightningDataModule):
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
         self._loading: dict[str, Any] = {
             "num_workers": workers,
+            "multiprocessing_context": loader_start_method(workers),
             "timeout": timeout_s if workers else 0,
             "pin_memory": pinned,
             "collate_fn": _identity,

@@ -19,6 +19,7 @@ from rectifiers.evaluation.protocols import TestProtocol
 from rectifiers.runtime.distributed import all_reduce, world
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file
+from rectifiers.runtime.machine import loader_start_method
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
 
@@ -117,6 +118,7 @@ def evaluate(
         dataset,
         batch_sampler=batches[rank::size],
         num_workers=workers,
+        multiprocessing_context=loader_start_method(workers),
         timeout=timeout_s if workers else 0,
         worker_init_fn=leave_signals_to_the_parent,
     )
