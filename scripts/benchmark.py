@@ -9,8 +9,8 @@ python scripts/benchmark.py leaderboard                       rank results/bench
 python scripts/benchmark.py check                             check that results follow the rules
 python scripts/benchmark.py admission                         which tasks tell ReLU from identity?
 
-size=quick, the default, takes ten minutes on two cores. If a call is interrupted, repeat it to
-continue.
+size=quick, the default, takes 10 to 15 minutes on two cores. If a call is interrupted, repeat it
+to continue.
 """
 
 import argparse
