@@ -221,7 +221,10 @@ def test_devices_start_the_command_again_under_torchrun(tmp_path: Path, sweep: l
 
 
 @pytest.mark.process
-def test_a_refusal_under_restarted_ranks_is_said_once(tmp_path: Path) -> None:
-    command = [sys.executable, "train.py", *places(tmp_path), "trainer.devices=2", "optim.lrr=1"]
+@pytest.mark.parametrize(
+    ("wrong", "status"), [(["optim.lrr=1", "trainer.devices=2"], 2), (["trainer.devices=3"], 1)]
+)
+def test_a_refusal_is_said_once_before_ranks_start(wrong, status, tmp_path: Path) -> None:
+    command = [sys.executable, "train.py", *places(tmp_path), *wrong]
     done = run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (status, 1)

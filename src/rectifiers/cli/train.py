@@ -38,7 +38,7 @@ from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.sections import options
 from rectifiers.runtime.console import SHOW_ALL, cli_errors, ignore_broken_pipe, print_error
-from rectifiers.runtime.distributed import World, end_with_parent, world
+from rectifiers.runtime.distributed import World, check_share, end_with_parent, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.machine import quick_imports
@@ -182,6 +182,7 @@ def restart_with_ranks(config: RunConfig, place: World) -> None:
             f"trainer.devices={devices} needs as many GPUs, and torch sees {gpus}; give fewer, or "
             "choose trainer=ddp_cpu"
         )
+    check_share(config.data.batch_size, devices)
     if multiprocessing.parent_process() is not None or "SUBMITIT_EXECUTOR" in os.environ:
         raise InputError(
             f"trainer.devices={devices} starts processes of its own, which a launcher of Hydra "
@@ -222,7 +223,6 @@ def _run(
         # alone 18 s), and many times beside two.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         with quick_imports():
-            from rectifiers.data.datamodule import check_share
             from rectifiers.training.train import train
 
         try:

@@ -24,7 +24,7 @@ from rectifiers.data.transforms import (
     center_plan,
     draw_plan,
 )
-from rectifiers.runtime.distributed import SINGLE_PROCESS, World
+from rectifiers.runtime.distributed import SINGLE_PROCESS, World, check_share
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.machine import loader_start_method
 from rectifiers.runtime.seeds import derive_seed
@@ -45,15 +45,6 @@ class Batch(NamedTuple):
     labels: Tensor
     shifts: Tensor | None
     unread: list[int]
-
-
-def check_share(batch: int, processes: int) -> None:
-    """Raise an InputError where a batch cannot be shared by so many processes."""
-    if batch % processes:
-        raise InputError(
-            f"data.batch_size={batch} does not divide over {processes} processes; give a "
-            f"multiple of {processes}, or start another number of processes"
-        )
 
 
 class ShuffledBatches(Sampler[list[tuple[int, int]]]):

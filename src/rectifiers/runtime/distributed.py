@@ -54,6 +54,15 @@ def world(environment: Mapping[str, str] = os.environ) -> World:
     return place
 
 
+def check_share(batch: int, processes: int) -> None:
+    """Raise an InputError where a batch cannot be shared by so many processes."""
+    if batch % processes:
+        raise InputError(
+            f"data.batch_size={batch} does not divide over {processes} processes; give a "
+            f"multiple of {processes}, or start another number of processes"
+        )
+
+
 def is_restart(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether torchrun or SLURM started this process again, after another one had ended."""
     counts = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
