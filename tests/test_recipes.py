@@ -69,7 +69,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("src", "conf", "train.py"):
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, place / name)
-    assert len(FILES) == 7
+    assert FILES
     for name, content in FILES:
         path = place / name
         path.write_text((path.read_text() + "\n\n" if path.exists() else "") + content)
