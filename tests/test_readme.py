@@ -90,9 +90,9 @@ def test_the_printed_report_is_what_the_code_prints(capsys: pytest.CaptureFixtur
 def test_the_headline_of_a_card_is_that_of_the_entry() -> None:
     entries = load_all(RESULTS / "benchmark")
     shown = re.search(
-        r"^> (gelu: .*?)\n\n", section("Measure your own activation") + "\n\n", re.M | re.S
+        r"^> (mish: .*?)\n\n", section("Measure your own activation") + "\n\n", re.M | re.S
     )[1]
-    headline = Card(entries["gelu"], entries, {}, {}).markdown().split("\n\n")[1]
+    headline = Card(entries["mish"], entries, {}, {}).markdown().split("\n\n")[1]
     assert " ".join(shown.replace("\n> ", " ").split()) == headline
 
 
