@@ -46,7 +46,9 @@ def unpacked(miniature: Expected, tmp_path_factory: pytest.TempPathFactory) -> P
     with tarfile.open(miniature.archives["train"].path) as outer:
         for info in outer:
             with tarfile.open(fileobj=io.BytesIO(outer.extractfile(info).read())) as inner:  # type: ignore[union-attr]
-                inner.extractall(base / "train" / info.name.removesuffix(".tar"), filter="data")
+                if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
+                    inner.extraction_filter = tarfile.data_filter
+                inner.extractall(base / "train" / info.name.removesuffix(".tar"))
     truth_of = load_script("make_miniature")
     with tarfile.open(miniature.archives["devkit"].path) as kit:
         truth = (
