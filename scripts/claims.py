@@ -27,6 +27,7 @@ from rectifiers.runs.provenance import is_changed
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
@@ -54,9 +55,11 @@ def planned(claim: Claim, search: bool) -> tuple[dict[str, Sequence[str]], Seque
     return dict(claim.searched()), claim.search.seeds if claim.search else ()
 
 
-def job_id(*overrides: str) -> str:
-    """Return the id of the run that `train.py <overrides>` would make."""
-    return run_id(science(compose_job(overrides)[0]))
+def outcome_of(overrides: Sequence[str]) -> tuple[str, JsonObject]:
+    """Return the id of the run that `train.py <overrides>` would make, and what it would measure
+    at the end."""
+    config = compose_job(tuple(overrides))[0]
+    return run_id(science(config)), config.as_dict()["evaluation"]
 
 
 def missing(
@@ -70,10 +73,10 @@ def missing(
     """Return the overrides of every run that is missing, by its name; two claims that share a run
     have one.
 
-    more: further overrides of every run, which keep its id.
+    more: further overrides of every run, which keep its id and its evaluation.
 
     Raises:
-        InputError: for an override in `more` that changes the id of a run.
+        InputError: for an override in `more` that changes either.
     """
     kept: list[TrainingRecord] = [] if again else load(RESULTS)
     is_committed = is_changed() is False
@@ -86,13 +89,16 @@ def missing(
                 continue
             job = [f"claim={claim.name}", *overrides, *ALWAYS]
             job += [f"runs_dir='{runs}'", f"seed={seed}"]
-            name = job_id(*job)
-            if more and job_id(*job, *more) != name:
-                first = next(o for n, o in enumerate(more) if job_id(*job, *more[: n + 1]) != name)
-                raise InputError(
-                    f"{first} changes the id of a run of {claim.name}; leave it out", status=2
-                )
-            job += more
+            outcome = outcome_of(job)
+            for override in more:
+                job.append(override)
+                if outcome_of(job) != outcome:
+                    raise InputError(
+                        f"{override} changes what a run of {claim.name} is or measures; leave it "
+                        "out",
+                        status=2,
+                    )
+            name = outcome[0]
             path = runs / name / "record.json"
             if path.exists():
                 reason = claim_exclusion_reason(records.load(path)) if is_committed else None
@@ -129,7 +135,7 @@ def main() -> None:
         add = command.add_argument
         add("claim", nargs="*", help="names of claims (default: all)")
         if name != "list":
-            text = "for every run, such as trainer=gpu; refused if it changes the id of a run"
+            text = "for every run, such as trainer=gpu; refused if it changes a result"
             add("override", nargs="*", help=text)
             text = "runs at a time (default: one per free core; on a GPU, one)"
             add("--jobs", type=int, help=text)

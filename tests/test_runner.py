@@ -233,7 +233,7 @@ def test_a_signal_ends_joblibs_workers(tmp_path: Path, number: signal.Signals, s
     ("overrides", "runs"),
     [
         (["hydra/launcher=submitit_local", "seed=0,1"], 2),
-        (["hparams_search=learning_rate", "hydra.sweeper.n_trials=3"], 3),
+        (["hparams_search=lr", "hydra.sweeper.n_trials=3"], 3),
     ],
 )
 def test_hydras_submitit_launcher_and_optuna_sweeper(tmp_path, overrides, runs) -> None:

@@ -74,6 +74,7 @@ REFUSED = [
     (["+experiment=table2/prelu"], ["+experiment=table2/prelu", "plus"]),
     (["seed=0", "--multirun", "model=mlp"], ["--multirun", "first or last"]),
     (["model.width=${nowhere}"], ["nowhere"]),
+    (["hparams_search=lr", "hydra.sweeper.n_trials=0"], ["n_trials=0", "at least 1"]),
 ]
 
 

@@ -80,6 +80,8 @@ def check_arguments(arguments: Sequence[str], config: Callable[[], JsonObject]) 
             reason = f"{argument} stands between overrides; put it first or last"
         elif key in GROUPS and key not in OPTIONAL and equals and value in ("", "null"):
             reason = f"{argument} chooses nothing; choose {key}=<option> of: {options(key)}"
+        elif key == "hydra.sweeper.n_trials" and re.fullmatch(r"0+|-\d+", value):
+            reason = f"{argument} searches nothing; give a whole number at least 1"
         if reason:
             raise InputError(reason, status=2, on_all_ranks=True)
 
