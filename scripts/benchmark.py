@@ -23,6 +23,7 @@ from rectifiers.benchmark.definition import SIZES, Entry, benchmark
 from rectifiers.benchmark.run import load_all, run_entry, save
 from rectifiers.cli.composition import all_keys
 from rectifiers.cli.hints import check_arguments
+from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.console import cli_errors, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
@@ -50,6 +51,9 @@ def run(arguments: list[str], jobs: int | None, seeds: int | None, folder: Path)
 
     entries = load_all(folder)
     entries.pop(entry.name, None)
+    if is_changed():
+        note = "the code has uncommitted changes, so the leaderboard cannot take this entry"
+        print(note, file=sys.stderr)
     results = run_entry(entry, sizes[-1], jobs, seeds)
     save(folder, results)
     parts, failed = measure(entry)
@@ -63,9 +67,13 @@ def run(arguments: list[str], jobs: int | None, seeds: int | None, folder: Path)
 
 
 def rank(folder: Path, command: str) -> None:
-    """Check the entries in a folder, and unless that is all, write the leaderboard beside them, or
+    """Check the entries in a folder, and unless that is all, write the leaderboard beside them; or
     print which tasks are admitted, and fail where one is not."""
-    if not (entries := load_all(folder)):
+    entries = load_all(folder)
+    for name, results in entries.items():
+        if command != "admission" and (reason := results.objection()):
+            raise InputError(f"{folder / name}.json: {reason}")
+    if not entries:
         example = "python scripts/benchmark.py activation=<name>"
         print(f"{folder} has no entries of {benchmark().version}; {example} makes one")
     elif command == "check":
@@ -74,6 +82,9 @@ def rank(folder: Path, command: str) -> None:
         from rectifiers.benchmark.ranking import admission_table, admissions
 
         checked = admissions(entries, benchmark().tasks)
+        if not checked:
+            rule = benchmark().admission
+            raise InputError(f"{folder} has no task that both {rule.worse} and {rule.better} ran")
         print(admission_table(checked), end="")
         if refused := [task.task for task in checked if not task.is_admitted]:
             raise InputError(f"not admitted: {', '.join(refused)}; leave these tasks out")

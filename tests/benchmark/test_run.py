@@ -12,7 +12,7 @@ import yaml
 
 from benchmark_made_up import PARTS, results, run
 from conftest import CONF, compose_config
-from made_up import diverged, epoch, result, training
+from made_up import altered, diverged, epoch, result, training
 from rectifiers.benchmark import card as cards
 from rectifiers.benchmark import definition
 from rectifiers.benchmark import run as running
@@ -20,6 +20,7 @@ from rectifiers.benchmark.definition import Benchmark, Entry, benchmark, task_ha
 from rectifiers.benchmark.run import EntryResults, load, result_of, run_entry, save
 from rectifiers.cli.composition import compose_job
 from rectifiers.runner import Overrides
+from rectifiers.runs import provenance
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
@@ -130,6 +131,9 @@ def test_record_is_kept_as_what_ranks_need() -> None:
     assert (row.val_error_pct, row.least_loss, row.test_error_pct) == (12.5, 0.25, 10.0)
     assert row.least_val_error_pct == 11.0
     assert (lost.diverged, lost.val_error_pct) == (True, None)
+    changed = altered(record, {"provenance.git_dirty": True})
+    commits = [result_of(one, "easy").commit for one in (record, changed)]
+    assert commits == ["0123456789", "0123456789-dirty"]
     assert lost.error_pct == 90.0  # guessing
     assert [run("deep", 0.1, 0, 50.0, loss).trained for loss in (1.9, 2.0)] == [True, False]
 
@@ -209,6 +213,10 @@ def test_data_of_a_user_may_lack(
     assert lacking.gap("tiny") == "its data are not there"  # a place of the user's is not kept
     assert not lacking.runs
     assert f"tiny is left out: no files under {tmp_path}" in capsys.readouterr().err
+    monkeypatch.setattr(running, "refusal", lambda config: None)
+    complete = run_entry(tiny_entry, "quick")
+    monkeypatch.setattr(running, "refusal", refusal)
+    assert run_entry(tiny_entry, "quick") == complete  # made by a call that had the data
 
 
 def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) -> None:
@@ -224,6 +232,7 @@ def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) 
 
 def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, monkeypatch) -> None:
     monkeypatch.setattr(cards, "measure", lambda entry: (PARTS, {}))
+    monkeypatch.setattr(provenance, "is_changed", lambda: False)
     folder, places = tmp_path / "results" / "benchmark", tiny_entry.places
     options = ["--results", tmp_path / "results", "--jobs", 1]
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
@@ -237,6 +246,21 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     assert "`relu` is complete on no error task" in (folder.parent / "LEADERBOARD.md").read_text()
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
     assert " runs done, 0 to do\n" in done.stderr
+    text = (folder / "elu.json").read_text()
+    *rows, last = json.loads(text)["runs"]
+    for runs, reason in (
+        (rows, "tiny: 1 run missing; run the entry again"),
+        ([*rows, last | {"commit": "c0de-dirty"}], "the code of 1 run(s) was not committed"),
+    ):
+        (folder / "elu.json").write_text(json.dumps(json.loads(text) | {"runs": runs}))
+        for command in ("check", "leaderboard"):
+            refused = call("scripts/benchmark.py", command, *options)
+            assert refused.returncode == 1
+            assert refused.stderr.startswith(f"error: {folder}/elu.json: {reason}")
+    (folder / "elu.json").write_text(text)
+    refused = call("scripts/benchmark.py", "admission", *options)
+    assert refused.returncode == 1
+    assert "no task that both identity and relu ran" in refused.stderr
     before = sorted(folder.rglob("*"))
     missing = ["activation=relu", "activation._target_=not.there"]
     done = call("scripts/benchmark.py", *missing, *places, *options)

@@ -28,6 +28,7 @@ from rectifiers.runtime.ranges import Positive
 from rectifiers.runtime.schema import Section
 
 MAX_BYTES = 2**24
+DIRTY = "-dirty"  # as `git describe` marks a checkout with changes
 GUESSING_PCT = 90.0  # error of guessing among ten classes
 
 
@@ -39,6 +40,8 @@ class RunResult(Section):
     seed: int = Field(ge=0)
     run: str  # hash of its configuration
     data: str  # hash of its images
+    # of the code that made it, with "-dirty" for changes to it; null: made before it was kept
+    commit: str | None = None
     val_error_pct: Percent | None  # after the last epoch
     least_val_error_pct: Percent | None  # of any epoch
     test_error_pct: Percent | None
@@ -101,6 +104,20 @@ class EntryResults(Section):
             missing += benchmark().tasks[task].seeds
         incomplete = f"{missing} run{'s' * (missing != 1)} missing" if missing else None
         return printable(self.refused[task]) if task in self.refused else incomplete
+
+    def objection(self) -> str | None:
+        """Return why the leaderboard cannot take the entry as it is, or None: runs miss, or the
+        code of some was not committed."""
+        for task in self.tasks():
+            if task not in self.refused and (gap := self.gap(task)):
+                return f"{task}: {gap}; run the entry again"
+        dirty = [run.run for run in self.runs if (run.commit or "").endswith(DIRTY)]
+        if dirty:
+            return (
+                f"the code of {len(dirty)} run(s) was not committed; commit it, remove these runs "
+                "and run the entry again"
+            )
+        return None
 
     def tasks(self) -> list[str]:
         """Return the tasks that the entry has runs of or is refused on, as the benchmark orders
@@ -190,19 +207,24 @@ def run_entry(
     """
     spec = benchmark()
     configs = {name: entry.config(task) for name, task in spec.tasks.items()}
-    refused, missing_data = {}, []
+    refused: dict[str, str] = {}
+    absent: dict[str, str] = {}  # tasks whose data are not there, with the reason
     with without_progress():
         for name, task in spec.of_size(size).items():
             try:
                 if reason := refusal(configs[name]):
                     refused[name] = reason
             except InputError as error:
-                if size != "quick" or not task.outside:
+                if not task.outside:
                     raise
-                refused[name] = "its data are not there"
-                missing_data.append(f"{name} is left out: {error}")
-    tasks = {name: task for name, task in spec.of_size(size).items() if name not in refused}
+                absent[name] = f"{name} is left out: {error}"
     results = {name: stored_results(name, config) for name, config in configs.items()}
+    refused |= {name: "its data are not there" for name in absent if not results[name]}
+    tasks = {
+        name: task
+        for name, task in spec.of_size(size).items()
+        if name not in refused and name not in absent
+    }
     places: dict[Overrides, tuple[str, float, int]] = {}
 
     def next_runs(name: str) -> list[Overrides]:
@@ -226,7 +248,7 @@ def run_entry(
     text = f"{entry.name}: {complete} runs done, {len(jobs)} to do"
     if jobs:
         text += ", and the judged runs of each task whose search ends"
-    for line in [*missing_data, text]:
+    for line in [*absent.values(), text]:
         stderr.print(line, highlight=False, soft_wrap=True, markup=False)
     if failures := run_all(jobs, processes, follow_up):
         raise InputError(
@@ -291,6 +313,7 @@ def result_of(record: TrainingRecord, task: str) -> RunResult:
     """Return what the benchmark keeps of a record."""
     diverged = has_diverged(record)
     val = [error for row in record.history if (error := row["val/top1_error_pct"]) is not None]
+    sha, is_dirty = record.provenance.git_sha, record.provenance.git_dirty
     losses = [row["train_loss"] for row in record.history if row["train_loss"] is not None]
     return RunResult(
         task=task,
@@ -298,6 +321,7 @@ def result_of(record: TrainingRecord, task: str) -> RunResult:
         seed=record.seed,
         run=record.run,
         data=record.provenance.data,
+        commit=sha and f"{sha[:12]}{DIRTY * bool(is_dirty)}",
         val_error_pct=None if diverged else val[-1],
         least_val_error_pct=None if diverged else min(val),
         test_error_pct=None if diverged else next(iter(record.protocols.values())).top1_error_pct,
