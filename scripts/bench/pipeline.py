@@ -41,8 +41,8 @@ from rectifiers.data.imagenet.shards import (
 from rectifiers.data.sources import Source, folder
 from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, resized
 
-PHOTOS, BATCH, SIDE, JITTER = 192, 64, 224, (256, 512)
-PAPER = Geometry(256, SIDE, True, scale_jitter_px=JITTER, color_sigma=0.1)
+PHOTOS, BATCH = 192, 64
+PAPER = Geometry(256, 224, True, scale_jitter_px=(256, 512), color_sigma=0.1)
 REFERENCE, OURS = "ImageFolder + PIL, float32", "rectifiers, tiled shards"
 SIZES = ((375, 500), (375, 500), (375, 500), (500, 375), (333, 500), (480, 640))
 NOISE = 9.0  # grey levels, for about 106 kB at 500 x 375, ImageNet's mean
@@ -101,31 +101,34 @@ def write_shards(photos: Path, prepared: Path, times: int = 1) -> Source:
     return imagenet(str(prepared))
 
 
-def drain(loader: DataLoader) -> None:
-    for _ in loader:
+def drain(loader: DataLoader, batches: int | None = None) -> None:
+    for _ in itertools.islice(loader, batches):
         pass
 
 
-def draw_view(height: int, width: int) -> tuple[list[int], tuple[int, int, int, int], bool]:
-    """Return the size to scale to, the crop (top, left, height, width) and whether it is
-    mirrored."""
-    size = resized(height, width, random.randint(*JITTER))
-    top, left = random.randint(0, size[0] - SIDE), random.randint(0, size[1] - SIDE)
-    return list(size), (top, left, SIDE, SIDE), random.random() < 0.5
-
-
-def tensor_view(path: str) -> torch.Tensor:
-    image = decode_jpeg(read_file(path), ImageReadMode.RGB)
-    size, box, is_mirrored = draw_view(*image.shape[-2:])
-    crop = v2.crop(v2.resize(image, size, antialias=True), *box)
-    return v2.horizontal_flip(crop) if is_mirrored else crop
-
-
-def torchvisions(root: Path) -> dict[str, Way]:
-    """Return an epoch of the files below `root` by torchvision: as most training scripts do it,
-    with mean image and colour shift on the host; then, like ours, as bytes for the device."""
-    mean = torch.rand(3, SIDE, SIDE)
+def torchvisions(
+    root: Path, geometry: Geometry = PAPER, batches: int | None = None
+) -> dict[str, Way]:
+    """Return an epoch of the files below `root`, or some batches of it, by torchvision: as most
+    training scripts do it, with mean image and colour shift on the host; then, like ours, as bytes
+    for the device."""
+    side, jitter = geometry.crop_px, geometry.scale_jitter_px
+    assert jitter is not None
+    mean = torch.rand(3, side, side)
     colors = np.random.default_rng(0)
+
+    def draw_view(height: int, width: int) -> tuple[list[int], tuple[int, int, int, int], bool]:
+        """Return the size to scale to, the crop (top, left, height, width) and whether it is
+        mirrored."""
+        size = resized(height, width, random.randint(*jitter))
+        top, left = random.randint(0, size[0] - side), random.randint(0, size[1] - side)
+        return list(size), (top, left, side, side), random.random() < 0.5
+
+    def tensor_view(path: str) -> torch.Tensor:
+        image = decode_jpeg(read_file(path), ImageReadMode.RGB)
+        size, box, is_mirrored = draw_view(*image.shape[-2:])
+        crop = v2.crop(v2.resize(image, size, antialias=True), *box)
+        return v2.horizontal_flip(crop) if is_mirrored else crop
 
     def normalized(image: Image.Image) -> torch.Tensor:
         size, box, is_mirrored = draw_view(image.height, image.width)
@@ -139,18 +142,20 @@ def torchvisions(root: Path) -> dict[str, Way]:
         "torchvision v2 on tensors": ImageFolder(root, loader=tensor_view),
     }
     loaders = {name: DataLoader(data, BATCH, shuffle=True) for name, data in folders.items()}
-    return {name: lambda loader=loader: drain(loader) for name, loader in loaders.items()}
+    return {name: lambda loader=loader: drain(loader, batches) for name, loader in loaders.items()}
 
 
-def ours(source: Source, workers: int = 0) -> Way:
-    """Return an epoch of our own pipeline: uint8 and a shift per photo; the device does the
-    rest."""
-    data = ImageData(source, PAPER, global_batch=BATCH, seed=0, workers=workers)
+def ours(
+    source: Source, geometry: Geometry = PAPER, batches: int | None = None, workers: int = 0
+) -> Way:
+    """Return an epoch of our own pipeline, or some batches of it: uint8 and a shift per photo; the
+    device does the rest."""
+    data = ImageData(source, geometry, global_batch=BATCH, seed=0, workers=workers)
     epoch = itertools.count()
 
     def work() -> None:
         data.batches.set_epoch(next(epoch))
-        drain(data.train_dataloader())
+        drain(data.train_dataloader(), batches)
 
     return work
 
