@@ -33,6 +33,7 @@ from rectifiers.runtime.files import load_yaml
 FIGURES = "figures/claims"  # below results/
 COMMAND = "python scripts/claims.py run"
 NOT_JUDGED = "exploratory"
+UNTRAINED = 1e-20  # a learning rate below it moves no weight
 FOLDER = Path(__file__).parent
 CONTENTS = {"9cc199493aade0c6e1fea908bb89d1a1": "imagenette"}  # what a folder of images holds
 MENTION = re.compile(r"\bclaim/(\w+)")
@@ -414,6 +415,8 @@ def scale(result: ClaimResult, short: bool = True) -> str:
     data = sorted({f"{_data(run)} at {run.science['data']['crop_px']} px" for run in runs})
     epochs = sorted({run.science["optim"]["epochs"] for run in runs})
     length = f"{_or(epochs)} epoch{'s' * (epochs != [1])}"
+    rates = {run.science["optim"]["lr"] for run in runs}
+    is_untrained = max(rates) < UNTRAINED
     by_model: dict[str, list[TrainingRecord]] = {}
     for run in runs:
         by_model.setdefault(str(run.choices.get("model")), []).append(run)
@@ -423,10 +426,13 @@ def scale(result: ClaimResult, short: bool = True) -> str:
         if not short:
             networks[-1] += f" ({_or(run.network.parameters for run in own)} parameters)"
     if short:
-        return ", ".join([*data, *networks, length])
+        return ", ".join([*data, *networks, "untrained" if is_untrained else length])
     images = ", ".join(sorted({f"{run.images.train:,}" for run in runs}))
     same = [SAME_IMAGES] if any(run.images.test is None for run in runs) else []
-    return ", ".join([*data, *networks, f"{length} of {images} images", *same])
+    length += f" of {images} images"
+    if is_untrained:
+        length = f"untrained ({length} at a learning rate of {max(rates):g})"
+    return ", ".join([*data, *networks, length, *same])
 
 
 def _data(run: TrainingRecord) -> str:
