@@ -48,6 +48,7 @@ def test_a_finding_has_the_numbers_and_the_verdict_of_its_claim(row: str) -> Non
     found, evidence = row.split(" | ")[1:]
     pages = re.findall(r"\((results/claims/\w+\.md)\)", row)
     records = "".join((ROOT / page).read_text() for page in pages)
+    records = re.sub(r" (points|degrees|epochs) \(", " (", records)
     verdict = evidence.partition("]")[0].removeprefix("[").capitalize()
     assert f"**{verdict}**" in (ROOT / pages[-1]).read_text()
     effects = re.findall(r"(-?[\d.]+)[^()\d]*\((-?[\d.]+ to -?[\d.]+)\)", found)

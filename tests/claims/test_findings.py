@@ -61,4 +61,4 @@ def test_a_withdrawn_claim_keeps_its_numbers(made_up) -> None:
     assert result.tests[0].finding.verdict is Verdict.SUPPORTED
     page = claim_page(result, [])
     assert "**Withdrawn**: It cannot answer." in page
-    assert "| -1 (-1.09 to -0.912) |" in page
+    assert "| -1 points (-1.09 to -0.912) |" in page

@@ -71,7 +71,7 @@ def test_what_a_claim_is_judged_by_can_choose() -> None:
     early, late = losing(1.0, 40.0), losing(2.0, 30.0)
     by_rate = {name_of("relu", 0.1): {1000: early}, name_of("relu", 0.01): {1000: late}}
     assert best(search, "relu", by_rate) == 0.1
-    assert search.measured_by() == "mean_over(epochs=2)"
+    assert search.measured_by() == "training loss, mean over 2 epochs"
     by_error = SEARCH.model_copy(update={"rates": (0.1, 0.01)})
     assert best(by_error, "relu", by_rate) == 0.01
 

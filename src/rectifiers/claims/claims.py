@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rectifiers.claims.measures import MEASURES
+from rectifiers.claims.measures import MEASURES, in_words, unit_of
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, load_yaml
@@ -155,6 +155,11 @@ class Measured(Section):
         listed = ", ".join(f"{key}={value}" for key, value in self.settings.items())
         return f"{self.measure}({listed})" if listed else self.measure
 
+    def in_words(self) -> str:
+        """Return the measure with its settings in words, and with its unit."""
+        unit = unit_of(self.measure, self.settings)
+        return in_words(self.measure, self.settings) + f" ({unit})" * (unit in ("%", "degrees"))
+
 
 class Comparison(Measured):
     """A measure of the arm `of`, or its difference from the arm `minus`, or its ratio to the arm
@@ -175,6 +180,11 @@ class Comparison(Measured):
         if self.minus:
             return f"{self.of} minus {self.minus}"
         return f"{self.of} over {self.over}" if self.over else self.of
+
+    def unit(self) -> str:
+        """Return the unit of the effect; empty where it has none."""
+        unit = "" if self.over else unit_of(self.measure, self.settings)
+        return "points" if unit == "%" and self.minus else unit
 
     def measured(self, records: Sequence[TrainingRecord]) -> tuple[float, ...] | None:
         """Return the measure of each arm's record of one seed; None where one has no number."""
@@ -259,7 +269,7 @@ class Search(Measured):
 
     def measured_by(self) -> str:
         """Return what it chooses by, in words."""
-        return "val error, %" if self.settings == VAL_ERROR else self.measure_name()
+        return "validation error (%)" if self.settings == VAL_ERROR else self.in_words()
 
 
 def name_of(arm: str, rate: float) -> str:

@@ -2,6 +2,7 @@
 the criterion; and the picture of the README."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 GREEN, RED = "#2a9d5c", "#c0392b"  # what supports, and what contradicts
 PICTURED = "figure3"  # the claim of the README's picture
+TITLE_WIDTH, LABEL_WIDTH = 46, 30  # in letters
 LABELS = {"xavier": "Xavier: Var[w] = 1/n", "he": "He: Var[w] = 2/n"}
 INKS = {  # of the text, the grid and the two arms, on pages of either kind
     "light": {"text": "#1f2328", "grid": "#d1d9e0", "he": "#0550ae", "xavier": "#bc4c00"},
@@ -47,8 +49,9 @@ def _draw_seeds(axes: "Axes", result: TestResult) -> None:
     for i, values in enumerate(zip(*result.measured, strict=True)):
         axes.plot([i] * len(values), values, "o", alpha=0.6, markersize=5, zorder=2)
     axes.set(xlim=(-0.5, len(names) - 0.5), xticks=range(len(names)), xticklabels=names)
-    axes.set_ylabel(result.test.measure, fontsize="small")
-    axes.set_title(f"{result.test.says}, each seed", fontsize="small")
+    axes.set_ylabel(textwrap.fill(result.test.in_words(), LABEL_WIDTH), fontsize="small")
+    title = textwrap.fill(f"{result.test.says}, each seed", TITLE_WIDTH)
+    axes.set_title(title, fontsize="small")
 
 
 def _draw_effect(axes: "Axes", result: TestResult) -> None:
@@ -65,9 +68,10 @@ def _draw_effect(axes: "Axes", result: TestResult) -> None:
         for start, end in region.spans(left, right):
             axes.axvspan(start, end, color=color, alpha=0.15, linewidth=0)
     axes.set(xlim=(left, right), ylim=(-1, 1), yticks=[])
-    axes.set_xlabel(f"{test.statistic}, {test.compared()}", fontsize="small")
+    unit = f" ({test.unit()})" if test.unit() else ""
+    axes.set_xlabel(f"{test.statistic}, {test.compared()}{unit}", fontsize="small")
     title = f"{finding.verdict}, n = {finding.n}; green supports, red contradicts"
-    axes.set_title(title, fontsize="small")
+    axes.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize="small")
 
 
 def description(result: ClaimResult) -> str:
@@ -78,7 +82,8 @@ def description(result: ClaimResult) -> str:
         finding = test.finding
         seeds = ", ".join("/".join(f"{value:.6g}" for value in pair) for pair in test.measured)
         effect = f"{finding.effect:.6g} ({finding.low:.6g} to {finding.high:.6g}), n = {finding.n}"
-        parts.append(f"{test.test.says}: {effect}; each seed: {seeds}")
+        measure = test.test.in_words()
+        parts.append(f"{test.test.says}: {effect}; {measure}, each seed: {seeds}")
     return "; ".join(parts)
 
 

@@ -78,6 +78,7 @@ def interval_of(values: Sequence[float], statistic: str, level: float) -> tuple[
 class Finding:
     """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows.
 
+    narrow: the 90 % interval, which decides on equivalence.
     needed: of an inconclusive effect, the seeds that would decide at the observed effect and spread
     and give the verdict would_be; None where that takes more than MOST_SEEDS. would_be is
     inconclusive where no number of seeds would decide."""
@@ -87,6 +88,7 @@ class Finding:
     effect: float = math.nan
     low: float = -math.inf
     high: float = math.inf
+    narrow: tuple[float, float] = (-math.inf, math.inf)
     needed: int | None = None
     would_be: Verdict = Verdict.INCONCLUSIVE
 
@@ -105,7 +107,8 @@ def judge(values: Sequence[float], planned: int, statistic: str, criterion: Crit
     if n < max(planned, FEWEST[statistic]):
         return Finding(Verdict.TOO_FEW, n, effect)
     verdict = decide(criterion, functools.partial(interval_of, values, statistic))
-    finding = Finding(verdict, n, effect, *interval_of(values, statistic, LEVEL))
+    wide, narrow = (interval_of(values, statistic, x) for x in (LEVEL, EQUIVALENCE_LEVEL))
+    finding = Finding(verdict, n, effect, *wide, narrow)
     if verdict is not Verdict.INCONCLUSIVE:
         return finding
     for more in range(n + 1, MOST_SEEDS + 1):
@@ -253,9 +256,10 @@ def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
     if pairs and finding.verdict is Verdict.NOT_RUN:
         finding = Finding(Verdict.TOO_FEW)
     if test.over and values:
-        logs = (finding.effect, finding.low, finding.high)
-        effect, low, high = (math.inf if x > LARGEST_LOG else math.exp(x) for x in logs)
-        finding = replace(finding, effect=effect, low=low, high=high)
+        logs = (finding.effect, finding.low, finding.high, *finding.narrow)
+        effect, low, high, *narrow = (math.inf if x > LARGEST_LOG else math.exp(x) for x in logs)
+        ends = (narrow[0], narrow[1])
+        finding = replace(finding, effect=effect, low=low, high=high, narrow=ends)
     lost = {arm: sum(has_diverged(pair[i]) for pair in pairs) for i, arm in enumerate(test.arms())}
     trained = None
     counts_guesses = any(lost.values()) and not test.leave_out_diverged

@@ -4,8 +4,9 @@ A run that diverged counts. Where it has no number of its own it gets that of gu
 and the loss of a network that gives all classes the same score, a loss that was not reached. Where
 not even that says anything (the responses of a network that is gone) a measure is None."""
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import correlation, fmean
 from typing import TypeVar
 
@@ -15,12 +16,73 @@ from rectifiers.runtime.schema import JsonObject
 
 F = TypeVar("F", bound=Callable[..., float | None])
 MEASURES: dict[str, Callable[..., float | None]] = {}
+WORDS: dict[str, str] = {}  # by measure
+UNITS = {
+    "error": "%",
+    "error_beyond": "points",
+    "epochs_to": "epochs",
+    "fisher/natural_angle": "degrees",
+}
+SETTINGS: dict[object, str] = {  # of a measure, in words
+    "center": "centre crop",
+    "ten_view": "ten views",
+    "multi_view": "multi-view testing",
+    "dense": "dense testing",
+    "dense_multi_scale": "dense testing at several scales",
+    "dense_and_multi_view": "dense and multi-view testing",
+    ("shared", True): "per layer",
+    ("shared", False): "per channel",
+    ("every", True): "all layers",
+    ("every", False): "conv layers",
+}
+KEYS = {  # of an epoch's numbers, in words
+    "train_loss": "training loss",
+    "active_share": "share of positive responses of {}",
+    "equivariance/intensity": "share of predictions that change with the intensity",
+    "equivariance/translation": "share of predictions that change with the position",
+    "fisher/cross": "mean normalised Fisher entry between the layers",
+    "fisher/first": "mean normalised Fisher entry within the first layer",
+    "fisher/largest_over_mean": "largest eigenvalue of the Fisher matrix over the mean eigenvalue",
+    "fisher/natural_angle": "angle between gradient and natural gradient",
+    "fisher/off_over_diagonal": "norm of the Fisher matrix off the diagonal over that on it",
+    "fisher/output_units": "mean normalised Fisher entry of two output weights of one class",
+    "fisher/shortcut": "mean normalised Fisher entry of a shortcut and another weight",
+    "rank": "rank of the weights of {}",
+    "response_std": "std of the responses of {}",
+    "signs": "abs(mean of the gradients' signs) of a unit of {}",
+    "straight": "straightness of the path of the weights of {}",
+}
 
 
-def measure(function: F) -> F:
-    """Register a measure: a function of a record, and of the settings that a claim gives."""
-    MEASURES[function.__name__] = function
-    return function
+def measure(words: str) -> Callable[[F], F]:
+    """Register a measure: a function of a record, and of the settings that a claim gives. `words`
+    are for readers, with the settings in braces."""
+
+    def register(function: F) -> F:
+        MEASURES[function.__name__] = function
+        WORDS[function.__name__] = words
+        return function
+
+    return register
+
+
+def in_words(name: str, settings: Mapping[str, object]) -> str:
+    """Return a measure with its settings in words, as in `training loss falls below 0.5`."""
+    bound = inspect.signature(MEASURES[name]).bind({}, **settings)
+    bound.apply_defaults()
+    return WORDS[name].format(**{key: _setting(key, x) for key, x in bound.arguments.items()})
+
+
+def _setting(name: str, value: object) -> str:
+    if name == "key":
+        key, _, layer = str(value).partition("_damped_")[0].partition("/")
+        return KEYS.get(f"{key}/{layer}") or KEYS.get(key, str(value)).format(layer)
+    return SETTINGS.get((name, value) if isinstance(value, bool) else str(value), str(value))
+
+
+def unit_of(name: str, settings: Mapping[str, object]) -> str:
+    """Return the unit of a measure; empty where it has none."""
+    return UNITS.get(str(settings.get("key", name)).partition("_damped_")[0], "")
 
 
 def has_diverged(record: TrainingRecord) -> bool:
@@ -36,7 +98,7 @@ def _guess(record: TrainingRecord, key: str) -> float | None:
     return math.log(classes) if key.endswith("loss") else None
 
 
-@measure
+@measure("top-1 error, {protocol}")
 def error(record: TrainingRecord, protocol: str = "center") -> float | None:
     """Return the top-1 error in percent."""
     if has_diverged(record):
@@ -44,21 +106,21 @@ def error(record: TrainingRecord, protocol: str = "center") -> float | None:
     return float(record.protocols[protocol].top1_error_pct)
 
 
-@measure
+@measure("top-1 error, {protocol} minus {other}")
 def error_beyond(record: TrainingRecord, other: str, protocol: str) -> float | None:
     """Return by how many points a network's top-1 error by `protocol` exceeds that by `other`."""
     first, second = error(record, protocol), error(record, other)
     return None if first is None or second is None else first - second
 
 
-@measure
+@measure("{key}, last epoch")
 def final(record: TrainingRecord, key: str = "train_loss") -> float | None:
     """Return the last epoch's number: the mean training loss over that epoch, say."""
     value = None if has_diverged(record) else record.history[-1][key]
     return _guess(record, key) if value is None else float(value)
 
 
-@measure
+@measure("{key}, mean over {epochs} epochs")
 def mean_over(record: TrainingRecord, epochs: int, key: str = "train_loss") -> float | None:
     """Return the mean over the first epochs; lost epochs count as guessing."""
     values = [row[key] for row in record.history[:epochs]]
@@ -73,19 +135,19 @@ def _first_below(record: TrainingRecord, key: str, below: float) -> int | None:
     return next(epochs, None)
 
 
-@measure
+@measure("{key} falls below {below}")
 def reached(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
     """Return 1 where an epoch's number was below, before a divergence too, else 0."""
     return float(_first_below(record, key, below) is not None)
 
 
-@measure
+@measure("epochs until the {key} is below {below}")
 def epochs_to(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
     """Return the first epoch whose number is below; where none is, one more than there were."""
     return float(_first_below(record, key, below) or record.science["optim"]["epochs"] + 1)
 
 
-@measure
+@measure("the run diverges")
 def diverged(record: TrainingRecord) -> float:
     """Return 1 where the loss stopped being finite, else 0."""
     return float(has_diverged(record))
@@ -96,7 +158,7 @@ def _units(record: TrainingRecord) -> dict[str, int]:
     return {entry.layer: entry.shape[0] for entry in record.init_report if entry.activation_after}
 
 
-@measure
+@measure("share of hidden units that are positive on no validation image")
 def dead_share(record: TrainingRecord) -> float | None:
     """Return the share of hidden units that are positive on no validation image, at the end."""
     if has_diverged(record):
@@ -113,7 +175,7 @@ def _responses(record: TrainingRecord, row: JsonObject) -> list[tuple[float, flo
     return None if any(mean is None or not std for mean, std in pairs) else pairs
 
 
-@measure
+@measure("abs(mean) / std of the responses, mean over layers")
 def mean_response(record: TrainingRecord) -> float | None:
     """Return |mean| / std of the responses on validation images, mean over hidden layers, at the
     end."""
@@ -121,7 +183,7 @@ def mean_response(record: TrainingRecord) -> float | None:
     return None if pairs is None else fmean(abs(mean) / std for mean, std in pairs)
 
 
-@measure
+@measure("factor per layer on the RMS of the responses")
 def signal_kept(record: TrainingRecord) -> float | None:
     """Return by what a layer multiplies the root mean square of the responses after the first
     epoch: the geometric mean from the first hidden layer to the last."""
@@ -132,13 +194,13 @@ def signal_kept(record: TrainingRecord) -> float | None:
     return float(((m2**2 + s2**2) / (m1**2 + s1**2)) ** (0.5 / (len(pairs) - 1)))
 
 
-@measure
+@measure("learned slope, mean over layers")
 def mean_slope(record: TrainingRecord) -> float | None:
     """Return the learned slope, the mean over layers of the mean over channels."""
     return fmean(slope.mean for slope in record.slopes.values()) if record.slopes else None
 
 
-@measure
+@measure("rank correlation of slope and depth, {every}")
 def slope_trend(record: TrainingRecord, every: bool = False) -> float | None:
     """Return Spearman's correlation of slopes with their depth, over conv layers or every layer."""
     from scipy.stats import spearmanr  # here and not above: it takes a second
@@ -154,14 +216,14 @@ def _slopes(record: TrainingRecord, every: bool = False) -> dict[str, float]:
     return {layer: record.slopes[layer].mean for layer in layers}
 
 
-@measure
+@measure("slope of conv1 minus the mean of the other conv layers")
 def slope_of_first(record: TrainingRecord) -> float | None:
     """Return by how much the first conv layer's slope exceeds the mean of the others."""
     slopes = list(_slopes(record).values())
     return slopes[0] - fmean(slopes[1:]) if len(slopes) > 1 else None
 
 
-@measure
+@measure("slope before a pooling minus the mean of its stage's others")
 def slope_before_pooling(record: TrainingRecord) -> float | None:
     """Return by how much the slope of a stage's last layer (of conv2_1 to conv2_4, say, after which
     the maps are pooled) exceeds the mean of the stage's others; mean over stages."""
@@ -172,7 +234,7 @@ def slope_before_pooling(record: TrainingRecord) -> float | None:
     return fmean(excess) if excess else None
 
 
-@measure
+@measure("correlation with the paper's slopes {shared}, {every}")
 def paper_correlation(record: TrainingRecord, shared: bool, every: bool = False) -> float | None:
     """Return Pearson's correlation of the slopes with Table 1's, shared or channel-wise."""
     ours, papers = _slopes(record, every), table_1_slopes(shared)
@@ -182,7 +244,7 @@ def paper_correlation(record: TrainingRecord, shared: bool, every: bool = False)
     return correlation([ours[layer] for layer in layers], [papers[layer] for layer in layers])
 
 
-@measure
+@measure("training images per second")
 def images_per_second(record: TrainingRecord) -> float | None:
     """Return the training images a second of wall clock, on the machine that it ran on."""
     return record.images_per_second

@@ -115,7 +115,8 @@ def _origins(runs: "DataFrame") -> Table:
     head = ["experiment", "setting", "seed", "run", "code", "machine"]
     runs = runs.drop_duplicates("run").sort_values(head[:3])
     lines = runs[head].astype(str).to_numpy().tolist()
-    return Table("The runs behind these tables", 2, head, lines)
+    note = "`code` is the fingerprint of the source; a run with several was resumed by other code."
+    return Table("The runs behind these tables", 2, head, lines, note)
 
 
 def _of(row: Row, group: "DataFrame") -> "DataFrame":
@@ -240,7 +241,7 @@ def _paired(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> T
     note = (
         f"Tested on {images} images. Trained by code {codes} (commit {', '.join(sorted(commits))})."
     )
-    mcnemars = "McNemar: only the first right / only the other, p"
+    mcnemars = "McNemar by seed: images that only the first / only the other has right, p"
     head = ("", "protocol", "top-1 error, paired by seed", mcnemars)
     return Table(f"{title.partition(':')[0]} on {name}", 3, head, lines, note)
 
@@ -268,7 +269,7 @@ def _protocols(name: str, group: "DataFrame") -> Table:
         measures = [estimate(list(runs[measure].dropna()), 4) for measure in MEASURES]
         cells = [experiment, protocol, f"{int(cost):,}", estimate(list(runs.top1_error_pct))]
         lines.append([*cells, *measures])
-    measured = ("multiply-adds an image", "top-1 error", "calibration error", "NLL", "Brier score")
+    measured = ("MACs per image", "top-1 error", "calibration error", "NLL", "Brier score")
     head = ("experiment", "protocol", *measured)
     return Table(f"Protocols and their cost on {name}", 2, head, lines)
 
@@ -309,7 +310,7 @@ def networks() -> Table:
         cells += [f"{paper['complexity']['value']:.2f}", f"{ours['multiply_adds'] / 1e10:.4f}"]
         lines.append([*cells, f"{ours['parameters']:,}"])
     layers = ("layers, paper", "ours")
-    operations = ("10^10 operations, paper", "10^10 multiply-adds, ours")
+    operations = ("10^10 operations, paper", "10^10 MACs, ours")
     head = ("", *layers, *operations, "parameters, ours")
     return Table("Table 3: the large models at 224 px", 2, head, lines)
 
