@@ -29,6 +29,7 @@ from rectifiers.claims import records as claim_records
 from rectifiers.claims import report as claims_report
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import answer, check_rates
+from rectifiers.claims.page import has_figure
 from rectifiers.results import documents, listing, tables
 from rectifiers.results.console import print_record
 from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_reason, experiment_of
@@ -168,7 +169,7 @@ def write_claims(check: bool) -> Outcome:
     for claim in (claim for claim in claims() if claim.tests):
         texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, found)
     drawings = RESULTS / claims_report.FIGURES
-    drawn = {drawings / f"{r.claim.name}.svg": r for r in results if claims_report.has_figure(r)}
+    drawn = {drawings / f"{r.claim.name}.svg": r for r in results if has_figure(r)}
     words = {svg: figures.description(result) for svg, result in drawn.items()}
     changed = [svg for svg in drawn if not documents.shows(svg, words[svg])]
     if check:

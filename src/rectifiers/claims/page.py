@@ -1,0 +1,158 @@
+"""A claim's own page: its statement, tests, arms and searches."""
+
+import math
+import re
+from collections.abc import Sequence
+from statistics import fmean
+
+from rectifiers.claims.claims import Claim, Comparison, Test, claims
+from rectifiers.claims.judge import (
+    ClaimResult,
+    Description,
+    TestResult,
+    Verdict,
+    best_rate,
+    rate_means,
+)
+from rectifiers.claims.records import search_runs
+from rectifiers.claims.text import (
+    FIGURES,
+    FOLDER,
+    counts,
+    deciding_tests,
+    effect_text,
+    render,
+    scale,
+    verdict_of,
+)
+from rectifiers.results.documents import markdown, without_html
+from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.console import printable
+from rectifiers.runtime.files import load_yaml
+
+COMMAND = "python scripts/claims.py run"
+NOT_JUDGED = "exploratory"
+MENTION = re.compile(r"\bclaim/(\w+)")
+
+
+def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
+    """Return a claim's own page: its statement, tests, arms, searches, and changes."""
+    head = ("test", "measure: arms", "n", "effect (95 % interval)", "criterion", "finding")
+    lines = []
+    for test in result.tests:
+        lines.append(_test_line(test, _criterion(test.test), verdict_of(test.finding)))
+        lines += [_test_line(test.trained)] if test.trained and test.trained.n() else []
+    lines += map(_test_line, result.descriptions)
+    changes = load_yaml((FOLDER / "changes.yaml").read_text())
+    return render(
+        "claim",
+        result=result,
+        claim=result.claim,
+        reason=reason(result),
+        source=_with_links(result.claim.source),
+        note=_with_links(result.claim.note),
+        folder=f"../{FIGURES}",
+        has_figure=has_figure(result),
+        command=f"{COMMAND} {result.claim.name}",
+        setting=without_html(printable(scale(result, short=False))),
+        tests=markdown(head, lines) if lines else "",
+        arms=_arms(result.claim, records),
+        changes=changes.get(result.claim.name, []),
+    )
+
+
+def reason(result: ClaimResult) -> str:
+    """Return what follows a claim's verdict on its page: why, where its tests do not all say so."""
+    claim, tests = result.claim, deciding_tests(result)
+    if claim.withdrawn or claim.not_run:
+        return f": {claim.withdrawn or claim.not_run}"
+    if result.verdict is Verdict.NOT_RUN:
+        return ": no run of its tests is committed; the command below makes the runs"
+    if result.verdict is Verdict.TOO_FEW:
+        runs = min(test.finding.n for test in result.tests)
+        return f": there are runs of {runs} of the {claim.seeds} seeds that a verdict needs"
+    says = "; ".join(test.test.says for test in tests)
+    return f" in {len(tests)} of {len(result.tests)} tests: {says}" if tests else ""
+
+
+def has_figure(result: ClaimResult) -> bool:
+    return any(test.measured for test in result.tests)
+
+
+def _test_line(
+    result: TestResult | Description, criterion: str = "-", finding: str = NOT_JUDGED
+) -> list[str]:
+    if isinstance(result, TestResult):
+        comparison: Comparison = result.test
+        statistic, n, narrow = result.test.statistic, counts(result), _narrow(result)
+    else:
+        comparison, statistic, n, narrow = result.comparison, "mean", str(result.n()), ""
+    words = f"{comparison.in_words()}: {comparison.compared()}"
+    if statistic != "mean":
+        words += f" ({statistic} {'of' if statistic == 'share' else 'over'} seeds)"
+    elif comparison.minus and result.measured:
+        one, other = map(fmean, zip(*result.measured, strict=True))
+        words += f" ({one:.3g} and {other:.3g})"
+    return [comparison.says, words, n, effect_text(result, comparison) + narrow, criterion, finding]
+
+
+def _narrow(result: TestResult) -> str:
+    """The 90 % interval, where it is what decides; else nothing."""
+    is_within = result.test.supported.side == "within"
+    verdicts = (Verdict.NO_EFFECT, Verdict.INCONCLUSIVE, *[Verdict.SUPPORTED] * is_within)
+    if result.finding.verdict not in verdicts or not (is_within or _negligible(result.test)):
+        return ""
+    low, high = result.finding.narrow
+    return f"<br>90 % interval: {low:.3g} to {high:.3g}"
+
+
+def _negligible(test: Test) -> tuple[float, ...]:
+    """The bounds of the effects too small to matter; empty without such."""
+    region = (test.criterion.in_logs() if test.over else test.criterion).negligible()
+    bounds = region.bounds if region else ()
+    return tuple(map(math.exp, bounds)) if test.over else bounds
+
+
+def _criterion(test: Test) -> str:
+    """The criterion in words: of a share in percent, and with the effects too small to matter."""
+    if test.statistic == "share":
+        criterion = test.criterion
+        regions = (("supported", criterion.supported), ("contradicted", criterion.contradicted))
+        return ", ".join(f"{name} {x.side} {100 * x.bounds[0]:g} %" for name, x in regions)
+    bounds = " to ".join(f"{bound:.3g}" for bound in _negligible(test))
+    return str(test.criterion) + f", no effect that matters within {bounds}" * bool(bounds)
+
+
+def _with_links(text: str) -> str:
+    """Return a text with links where it mentions a claim, as in `claim/table2`."""
+    names = {claim.name for claim in claims()}
+    return MENTION.sub(lambda m: f"[{m[1]}]({m[1]}.md)" if m[1] in names else m[0], text)
+
+
+def _arms(claim: Claim, records: Sequence[TrainingRecord]) -> str:
+    """The table of the arms, with what their searches measured at each learning rate."""
+    if not claim.arms:
+        return ""
+    search, head = claim.search, ["arm", "overrides"]
+    arms = search.with_others(claim.arms) if search else claim.arms
+    rows = [
+        [arm if arm in claim.arms else f"{arm} (search only)", f"`{' '.join(overrides)}`"]
+        if overrides
+        else [arm, "none"]
+        for arm, overrides in arms.items()
+    ]
+    if search:
+        runs = search_runs(claim, records)
+        count = len(search.seeds)
+        seeds = f"mean of {count} seeds" if count > 1 else "one seed"
+        by = f"{search.measured_by()} by learning rate, {seeds}"
+        head += [by, "best learning rate"]
+        for arm, row in zip(arms, rows, strict=True):
+            means, best = rate_means(search, arm, runs), best_rate(search, arm, runs)
+            row.append(", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items()))
+            row.append(f"{best[1]:g}" if best else "-")
+    return markdown(head, rows)
+
+
+def _mean(mean: float | None) -> str:
+    return "not run" if mean is None else "diverged" if mean == math.inf else f"{mean:.3g}"

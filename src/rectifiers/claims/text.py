@@ -1,0 +1,173 @@
+"""How the claims' documents put numbers into words: effects, verdicts, and the scale of runs."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rectifiers.claims.claims import Comparison
+from rectifiers.claims.judge import (
+    MOST_SEEDS,
+    ClaimResult,
+    Description,
+    Finding,
+    TestResult,
+    Verdict,
+)
+from rectifiers.results.frame import SAME_IMAGES
+from rectifiers.runs.record import TrainingRecord
+
+FOLDER = Path(__file__).parent
+FIGURES = "figures/claims"  # below results/
+UNTRAINED = 1e-20  # a learning rate below it moves no weight
+CONTENTS = {"9cc199493aade0c6e1fea908bb89d1a1": "imagenette"}  # what a folder of images holds
+NO_VERDICT = (Verdict.TOO_FEW, Verdict.NOT_RUN)
+NO_EVIDENCE = (*NO_VERDICT, Verdict.WITHDRAWN)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """An effect over n seeds with its 95 % interval, as texts name it; NaN where there is none."""
+
+    n: int
+    value: float
+    low: float
+    high: float
+    is_share: bool = False
+
+    @classmethod
+    def of(cls, result: TestResult | Description) -> "Effect":
+        if isinstance(result, TestResult):
+            finding, is_share = result.finding, result.test.statistic == "share"
+            return cls(finding.n, finding.effect, finding.low, finding.high, is_share)
+        mean = result.mean
+        if mean is None or mean.low is None or mean.high is None:
+            return cls(result.n(), mean.mean if mean else math.nan, -math.inf, math.inf)
+        return cls(mean.n, mean.mean, mean.low, mean.high)
+
+    def text(self, unit: str = "", sign: int = 1) -> str:
+        """Return the effect times `sign` with its interval; a share as `6 of 6 seeds` with its
+        verb for a unit."""
+        if math.isnan(self.value):
+            return "-"
+        has_interval = math.isfinite(self.low)
+        if self.is_share:
+            spread = f" (95 % CI {100 * self.low:.0f}-{100 * self.high:.0f} %)"
+            return f"{self.value * self.n:.0f} of {self.n} seeds{unit}" + spread * has_interval
+        low, high = sorted((sign * self.low, sign * self.high))
+        spread = f" ({low:.3g} to {high:.3g})" * has_interval
+        return f"{sign * self.value:.3g}{unit}{spread}"
+
+    def __format__(self, spec: str) -> str:
+        """Return the text with n. With `the error|points` it says whether the interval lowers or
+        raises the error, and by how many points; of a share, with `train`, that 6 of 6 seeds
+        train."""
+        what, _, unit = spec.partition("|")
+        if self.is_share:
+            return self.text(f" {what}" * bool(what))
+        if not what:
+            return f"{self.text()}, n = {self.n}"
+        sign = -1 if self.high < 0 else 1
+        text = f"{self.text(f' {unit}' * bool(unit), sign)}, n = {self.n}"
+        if not math.isfinite(self.low) or self.low <= 0 <= self.high:
+            return f"makes no clear difference to {what}: {text}"
+        return f"{'lowers' if self.high < 0 else 'raises'} {what} by {text}"
+
+
+def effect_text(result: TestResult | Description, comparison: Comparison) -> str:
+    effect, unit = Effect.of(result), comparison.unit()
+    return effect.text(f" {unit}" * bool(unit) * (not effect.is_share))
+
+
+def counts(result: TestResult) -> str:
+    """Return the seeds of a test, how many runs of each arm diverged, and what is left out."""
+    if not any(result.diverged.values()):
+        return str(result.finding.n)
+    by_arm = ", ".join(f"{arm} {n} of {result.seeds}" for arm, n in result.diverged.items())
+    left_out = f"; pairs left out: {result.left_out}" if result.left_out else ""
+    return f"{result.finding.n} (diverged: {by_arm}{left_out})"
+
+
+def verdict_of(finding: Finding) -> str:
+    """Return a verdict; beside an inconclusive one with how many seeds there would be another."""
+    if finding.verdict is not Verdict.INCONCLUSIVE:
+        return str(finding.verdict)
+    if finding.would_be is Verdict.INCONCLUSIVE:
+        return f"{finding.verdict} (with any number of seeds)"
+    needed = f"{finding.needed:,}" if finding.needed else f"more than {MOST_SEEDS:,}"
+    return f"{finding.verdict} (with {needed} seeds: {finding.would_be})"
+
+
+def deciding_tests(result: ClaimResult) -> list[TestResult]:
+    """The tests that give a claim a verdict that the others do not have."""
+    tests = [test for test in result.tests if test.finding.verdict is result.verdict]
+    return tests if len(tests) < len(result.tests) and result.verdict not in NO_EVIDENCE else []
+
+
+def deciding_part(result: ClaimResult) -> str:
+    tests = deciding_tests(result)
+    return f", {len(tests)} of {len(result.tests)} tests" if tests else ""
+
+
+def scale(result: ClaimResult, short: bool = True) -> str:
+    """Return data, network and length of a claim's runs; `short` in few words."""
+    runs = result.records
+    if not runs:
+        return "-"
+    data = sorted({f"{data_of(run)} at {run.science['data']['crop_px']} px" for run in runs})
+    if not short and "imagenette" in map(data_of, runs):
+        data.append("photographs of 224 px (larger scales are enlargements)")
+    epochs = sorted({run.science["optim"]["epochs"] for run in runs})
+    length = f"{_or(epochs)} epoch{'s' * (epochs != [1])}"
+    rates = {run.science["optim"]["lr"] for run in runs}
+    is_untrained = max(rates) < UNTRAINED
+    by_model: dict[str, list[TrainingRecord]] = {}
+    for run in runs:
+        by_model.setdefault(str(run.choices.get("model")), []).append(run)
+    networks = []
+    for model, own in sorted(by_model.items()):
+        networks.append(f"{model} of {_or(run.network.depth for run in own)} layers")
+        if not short:
+            networks[-1] += f" ({_or(run.network.parameters for run in own)} parameters)"
+    if short:
+        return ", ".join([*data, *networks, "untrained" if is_untrained else length])
+    images = ", ".join(sorted({f"{run.images.train:,}" for run in runs}))
+    same = [SAME_IMAGES] if any(run.images.test is None for run in runs) else []
+    length += f" of {images} images"
+    if is_untrained:
+        length = f"untrained ({length} at a learning rate of {max(rates):g})"
+    return ", ".join([*data, *networks, *_fc_std(runs), length, *same])
+
+
+def _fc_std(runs: Iterable[TrainingRecord]) -> list[str]:
+    """With which std the fully connected layers start, of networks of rows that have several."""
+    stds = set()
+    for run in runs:
+        rows = run.science["model"].get("rows") or ()
+        if sum("linear" in row for row in rows) > 1:
+            stds.add("small" if run.science["init"].get("fc_std") else "the initialiser's")
+    return [f"std of the fully connected layers: {' or '.join(sorted(stds))}"] if stds else []
+
+
+def data_of(run: TrainingRecord) -> str:
+    """The option of data; of a folder, what it holds."""
+    return CONTENTS.get(str(run.provenance.data), str(run.choices.get("data")))
+
+
+def _or(numbers: Iterable[int]) -> str:
+    """The distinct numbers in order, as in `4, 11 or 30`."""
+    *first, last = (f"{number:,}" for number in sorted(set(numbers)))
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def render(name: str, **values: object) -> str:
+    """Return the page of a template of this package."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(f"{name}.md.j2").render(values)
