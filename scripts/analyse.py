@@ -1,11 +1,10 @@
 """Compare the paper's theory with measurements.
 
-propagation         variance of responses and gradients, layer by layer
-gain                gain and stability of any activation, including your own
-histograms          activations and gradients during a training
-responses run=<id>  means, dead units and slopes of a finished run [runs_dir= trust=[<module>]]
-fisher              Fisher information of a small network, for several slopes
-preprocessing       mean image, principal components, reconstructed and whitened images
+propagation    variance of responses and gradients, layer by layer
+gain           gain and stability of any activation, including your own
+histograms     activations and gradients during a training
+fisher         Fisher information of a small network, for several slopes
+preprocessing  mean image, principal components, reconstructed and whitened images
 
 Examples:
   python scripts/analyse.py propagation model=small30 init=xavier
@@ -27,13 +26,10 @@ from typing import TYPE_CHECKING
 
 from rectifiers.analysis import SETTINGS, split
 from rectifiers.cli.composition import all_keys, compose_with_choices, resolve
-from rectifiers.cli.finished import of_run
 from rectifiers.cli.hints import check_arguments
 from rectifiers.results.documents import write_svg
 from rectifiers.runs.identity import run_id
-from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, wide_stdout
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import check_writable, write_text
 from rectifiers.runtime.schema import JsonObject, keys
 from rectifiers.runtime.signals import INTERRUPTED
@@ -61,21 +57,11 @@ def analyse(name: str, arguments: list[str]) -> tuple[JsonObject, Path]:
     if name == "fisher":
         overridden = {override.partition("=")[0] for override in overrides}
         overrides += [d for d in FISHER_DEFAULTS if d.partition("=")[0] not in overridden]
-    module = import_module(f"rectifiers.analysis.{name}")
-    if name == "responses":
-        trust, overrides = split_trust(overrides)
-        values = dict(argument.partition("=")[::2] for argument in overrides)
-        if not values.get("run"):
-            raise InputError(
-                "no run is given; call scripts/analyse.py responses run=<id or folder>"
-            )
-        config, choices, _ = of_run(values.pop("run"), values, trust)
-    else:
-        check_arguments(overrides, all_keys)
-        composed, choices = compose_with_choices(overrides)
-        config = resolve(composed)
+    check_arguments(overrides, all_keys)
+    composed, choices = compose_with_choices(overrides)
+    config = resolve(composed)
     request = {group: choices.get(group) for group in GROUPS} | {"overrides": sorted(overrides)}
-    numbers = module.analyse(config, **settings)
+    numbers = import_module(f"rectifiers.analysis.{name}").analyse(config, **settings)
     return {"analysis": name, "request": {**request, **settings}, **numbers}, root
 
 

@@ -19,7 +19,6 @@ state_dict are only printed. Start several processes with torchrun.
 """
 
 import sys
-from dataclasses import replace
 from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
 
@@ -62,8 +61,7 @@ def test(arguments: list[str]) -> None:
         if not outcome.fresh and runs[0][0].logger.targets() and world().rank == 0:
             from rectifiers.training.loggers import publish
 
-            folder = outcome.path.parent
-            outcome = replace(outcome, note=publish(runs[0][0], folder, outcome.record))
+            outcome = publish(runs[0][0], outcome)
     else:
         from rectifiers.training.ensemble import ensemble
 

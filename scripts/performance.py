@@ -8,6 +8,7 @@ from typing import Any
 
 from rectifiers.results.documents import markdown, write_or_check
 from rectifiers.runtime.console import cli_errors
+from rectifiers.runtime.schema import value_at
 
 ROOT = Path(__file__).parents[1]
 RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "results" / "performance.md"
@@ -115,13 +116,6 @@ SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
 }
 
 
-def lookup(numbers: Any, place: str) -> Any:
-    """Return the value at a place such as "step/resnet20/ms"; None where there is none."""
-    for key in place.split("/"):
-        numbers = numbers.get(key) if numbers else None
-    return numbers
-
-
 def cell(value: Any, place: str) -> str:
     """Return the value at a place: a number, bytes from 100,000 on in MiB, or a ratio with its
     quartiles."""
@@ -141,12 +135,14 @@ def section(question: str, numbers: Mapping[str, Any]) -> str:
     parts = [f"### {title}\n"]
     for head, columns in tables.items():
         first = next(iter(columns.values())).partition("/*")[0]
-        names = list(lookup(numbers, first))
-        known = {key: at for key, at in columns.items() if lookup(numbers, at.partition("/*")[0])}
+        names = list(value_at(numbers, first, "/"))
+        known = {
+            key: at for key, at in columns.items() if value_at(numbers, at.partition("/*")[0], "/")
+        }
         rows = []
         for name in names:
             places = (at.replace("*", name) for at in known.values())
-            rows.append([name, *(cell(lookup(numbers, place), place) for place in places)])
+            rows.append([name, *(cell(value_at(numbers, place, "/"), place) for place in places)])
         parts.append(markdown([head, *known], rows))
     values = {k: v if k == "photos" else cell(v, k) for k, v in numbers.items()}
     origin = f"torch {numbers['versions']['torch']}, code {numbers['code']}"

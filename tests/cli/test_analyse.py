@@ -8,14 +8,8 @@ from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
-import torch
 
 from conftest import load_script
-from rectifiers.analysis.responses import trained
-from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.cli.finished import of_run
-from rectifiers.data.preprocess import load_preprocess
-from rectifiers.training.train import train
 from sentences import sentence as sentence_of
 
 OVERRIDES = "model=mlp model.depth=2 model.hidden=16 data.resize_px=8 data.crop_px=8 threads=1"
@@ -83,45 +77,6 @@ def test_analysis_writes_tables_numbers_and_figure(call, tmp_path, command, word
     assert numbers.parent.name.startswith(f"{name}-")
 
 
-@pytest.mark.process
-def test_responses_equal_the_networks_on_all_images(call, tiny, tmp_path: Path) -> None:
-    outcome = train(tiny("activation=relu"), {"activation": "relu"})
-    folder = outcome.path.parent
-    asked = ("responses", f"run={folder}", f"cache_dir={tmp_path}/cache")
-    printed = json.loads(call(*asked, "--json"))
-    config, *_ = of_run(str(folder), {"cache_dir": f"{tmp_path}/cache"})
-    setup = AnalysisSetup(config)
-    images = torch.cat(list(setup.data.statistics_batches()))
-    network = trained(setup, load_preprocess(folder / "statistics.pt"), folder)
-    with torch.no_grad():
-        y = network.head.fc_1(load_preprocess(folder / "statistics.pt")(images).flatten(1))
-    first = printed["layers"][0]
-    assert printed["images"] == len(images) == 1347
-    assert first["mean"] == pytest.approx(float(y.relu().mean()), rel=1e-5)
-    assert first["active_share"] == pytest.approx(float((y > 0).double().mean()), rel=1e-9)
-    assert first["dead"] == int((y.amax(0) <= 0).sum())
-    assert first["slopes"] is None
-    assert [path.stem for path in files(call(*asked))] == ["numbers", "responses"]
-
-
-@pytest.mark.process
-def test_learned_slopes_have_their_distribution(call, tiny, tmp_path: Path, capsys) -> None:
-    outcome = train(tiny(), {"activation": "prelu"})
-    asked = (f"run={outcome.path.parent}", f"cache_dir={tmp_path}/cache", "--json")
-    printed = json.loads(call("responses", *asked))
-    for layer in printed["layers"]:
-        slopes, kept = layer["slopes"], outcome.record.slopes[layer["layer"]]
-        assert slopes["mean"] == pytest.approx(kept.mean, rel=1e-6)
-        assert (slopes["least"], slopes["most"]) == pytest.approx((kept.min, kept.max))
-        names = ("least", "quarter", "median", "three_quarters", "most")
-        assert [slopes[name] for name in names] == sorted(slopes[name] for name in names)
-    (outcome.path.parent / "last.ckpt").unlink()
-    with pytest.raises(SystemExit, match="1"):
-        call("responses", f"run={outcome.path.parent}")
-    said = sentence_of(capsys.readouterr().err)
-    assert "last.ckpt is gone, so there is no network to measure; give rerun=true" in said
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -130,8 +85,6 @@ def test_learned_slopes_have_their_distribution(call, tiny, tmp_path: Path, caps
         (["propagation", "activaton=relu"], "activaton is not known; did you mean activation?"),
         (["propagation", "optim.lr=-1"], "optim.lr=-1: should be greater than 0"),
         (["gain", "activation=mish", "beside=[relu,perlu]"], "beside has perlu; give names from: "),
-        (["responses"], "no run is given; call scripts/analyse.py responses run=<id or folder>"),
-        (["responses", "run=nowhere"], "run=nowhere is not a finished run"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

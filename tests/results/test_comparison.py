@@ -4,9 +4,10 @@ import pytest
 
 from conftest import ROOT
 from made_up import altered, result
-from rectifiers.results.listing import MISSING, MIXED, compare, differences, flat, gather
+from rectifiers.results.listing import MISSING, MIXED, compare, differences, gather
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.record import Record
+from rectifiers.runtime.schema import flat
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import yaml
 from conftest import CONF, ROOT, TINY, compose_config
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import Outcome
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.tracking.loggers import log_history, log_results
 from rectifiers.training.loggers import note_of, open_loggers, publish
@@ -56,7 +57,7 @@ def opened(
 
 
 def sent(record: TrainingRecord, folder: Path, *overrides: str) -> str | None:
-    return publish(settings(*overrides), folder, record)
+    return publish(settings(*overrides), Outcome(record, folder / "record.json", fresh=False)).note
 
 
 def cut_short(run: AbstractContextManager[list[Any]], history: Any, by: BaseException) -> None:

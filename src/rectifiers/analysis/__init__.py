@@ -56,7 +56,6 @@ SETTINGS: Mapping[str, type[Section]] = {
     "propagation": Propagation,
     "gain": Gain,
     "histograms": Section,
-    "responses": Section,
     "fisher": Fisher,
     "preprocessing": Preprocessing,
 }

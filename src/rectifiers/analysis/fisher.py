@@ -21,7 +21,7 @@ from rectifiers.analysis.setup import (
 from rectifiers.models.network import Network
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.schema import JsonObject
+from rectifiers.runtime.schema import JsonObject, value_at
 from rectifiers.theory.fisher import MEASURES, check_two_layers, measure
 from rectifiers.training.diagnostics import Weights
 
@@ -119,7 +119,7 @@ def report(numbers: JsonObject) -> list[Table]:
         rows = [{"": label} for label in (*columns, "hidden units, were they independent")]
         for arm in numbers["arms"]:
             for snapshot in (row for row in arm["steps"] if row["step"] == step):
-                values = [output.lookup(snapshot, key) for key in columns.values()]
+                values = [value_at(snapshot, key) for key in columns.values()]
                 for row, value in zip(rows, [*values, arm["ideal"]], strict=True):
                     row[arm["arm"]] = value
         tables.append(output.table(f"step {step}: mean ± half of the 95 % interval", rows))

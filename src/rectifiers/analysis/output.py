@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from rich.text import Text
 
+from rectifiers.runtime.schema import value_at
+
 ROUNDING = 1e-12  # smaller numbers are printed as 0
 MEASURED, THEORY, MAPS = "#1b6ca8", "#444444", "#c8553d"
 
@@ -20,7 +22,9 @@ def table(title: str, rows: Sequence[Row], columns: Mapping[str, str] | None = N
     """Return `rows` as a table. columns: the key of each column by its head, dotted for a key
     within another; None: the keys of the first row."""
     heads = columns or {key: key for key in rows[0]}
-    lines = [[lookup(row, key) for key in heads.values()] for row in rows]
+    lines = [
+        [value_at(row, key) if columns else row.get(key) for key in heads.values()] for row in rows
+    ]
     made = Table(title=Text(title, style="bold"), title_justify="left")  # Text: [y²] is no markup
     for head, values in zip(heads, zip(*lines, strict=True), strict=False):
         is_words = any(isinstance(value, str) for value in values)
@@ -28,14 +32,6 @@ def table(title: str, rows: Sequence[Row], columns: Mapping[str, str] | None = N
     for line in lines:
         made.add_row(*(Text(cell(value)) for value in line))
     return made
-
-
-def lookup(row: Row, key: str) -> Any:
-    """Return row["a"]["b"] for the key "a.b"; None where either is not there."""
-    if key in row:
-        return row[key]
-    outer, _, inner = key.partition(".")
-    return lookup(row[outer], inner) if inner and row.get(outer) else None
 
 
 def cell(value: object) -> str:
@@ -88,7 +84,7 @@ def draw_intervals(
 
 def column(rows: Iterable[Row], key: str) -> list[float]:
     """Return one number of each row; matplotlib leaves a gap where there is none."""
-    values = [lookup(row, key) for row in rows]
+    values = [value_at(row, key) for row in rows]
     return [math.nan if value is None else value for value in values]
 
 

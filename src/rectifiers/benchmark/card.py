@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rectifiers.analysis.output import MAPS, MEASURED, THEORY, cell, column, lookup, new_figure
+from rectifiers.analysis.output import MAPS, MEASURED, THEORY, cell, column, new_figure
 from rectifiers.benchmark import ranking
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
 from rectifiers.benchmark.ranking import BASELINES, difference, score_text
@@ -28,6 +28,7 @@ from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, write_text
 from rectifiers.runtime.machine import name as processor_name
+from rectifiers.runtime.schema import value_at
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 
 PARTS = {"theory": "Theory", "init": "At initialisation", "cost": "Cost"}  # besides the runs
@@ -260,7 +261,7 @@ def _theory(part: dict[str, Any]) -> str:
 def _init(part: dict[str, Any]) -> str:
     layers, rows = part["layers"], []
     for place in sorted({0, *(k * len(layers) // 4 for k in (1, 2, 3)), len(layers) - 1}):
-        rows.append([str(place + 1), *(cell(lookup(layers[place], key)) for key in INIT_COLUMNS)])
+        rows.append([str(place + 1), *(cell(value_at(layers[place], key)) for key in INIT_COLUMNS)])
     text = (
         f"{len(layers)} fully connected layers of {layers[1]['fan_in']} units on images, mean of "
         f"{SEEDS} draws ± half of the 95 % interval. The last layer's gradient is scaled to 1. "

@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
 from pathlib import Path
 
@@ -225,18 +224,14 @@ def _run(
         with quick_imports():
             from rectifiers.training.train import train
 
-        try:
-            check_share(config.data.batch_size, place.size)
-        except InputError as error:
-            error.on_all_ranks = True
-            raise
+        check_share(config.data.batch_size, place.size)
         outcome = train(config, choices, overrides)
     is_of_agent = "WANDB_SWEEP_ID" in os.environ and config.logger.wandb is not None
     if not outcome.fresh and place.rank == 0 and is_of_agent:
         from rectifiers.training.loggers import publish
 
         # a W&B sweep's agent waits for the numbers of a run that was there already, all the same
-        outcome = replace(outcome, note=publish(config, outcome.path.parent, outcome.record))
+        outcome = publish(config, outcome)
     return outcome
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
@@ -17,7 +17,7 @@ from rectifiers.runs import record as records
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.schema import JsonObject
+from rectifiers.runtime.schema import JsonObject, flat
 
 USUAL_PROTOCOL = "ten_view"  # of the paper's tables
 MISSING = "(not there)"
@@ -86,17 +86,6 @@ def find(runs: Sequence[Run], name: str) -> Run:
     near = difflib.get_close_matches(name, by_name, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "scripts/report.py show lists all"
     raise InputError(f"{name} is not a run, nor the path of a record; {hint}")
-
-
-def flat(node: Mapping[str, object], prefix: str = "") -> JsonObject:
-    """Return the leaves of a nested mapping by dotted key; lists are leaves."""
-    leaves: JsonObject = {}
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            leaves |= flat(value, f"{prefix}{key}.")
-        else:
-            leaves[f"{prefix}{key}"] = value
-    return leaves
 
 
 def facts(record: Record) -> JsonObject:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 
 from rectifiers.runs.config import RunConfig
-from rectifiers.runtime.schema import JsonObject
+from rectifiers.runtime.schema import JsonObject, value_at
 
 # All other keys affect results and are part of the run id. A new key therefore makes new ids until
 # someone decides, here, that it must not.
@@ -145,14 +145,6 @@ def without(config: JsonObject, keys: Iterable[str]) -> JsonObject:
         else:
             node.pop(leaf, None)
     return kept
-
-
-def value_at(config: JsonObject, key: str) -> object:
-    """Return the value of a dotted key; None where it is not there."""
-    node: object = config
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, dict) else None
-    return node
 
 
 def canonical_json(value: object) -> str:

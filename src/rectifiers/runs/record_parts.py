@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rectifiers.runs.identity import value_at
-from rectifiers.runtime.schema import JsonObject, Section
+from rectifiers.runtime.schema import JsonObject, Section, value_at
 
 LARGEST = 1e150  # the square of a number can still be represented
 # The keys of a training's science that every reader needs, and the types of their values.

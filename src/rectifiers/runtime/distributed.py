@@ -59,7 +59,8 @@ def check_share(batch: int, processes: int) -> None:
     if batch % processes:
         raise InputError(
             f"data.batch_size={batch} does not divide over {processes} processes; give a "
-            f"multiple of {processes}, or start another number of processes"
+            f"multiple of {processes}, or start another number of processes",
+            on_all_ranks=True,
         )
 
 

@@ -119,6 +119,24 @@ def keys(section: type[Section]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
+def flat(node: Mapping[str, object], prefix: str = "") -> JsonObject:
+    """Return the leaves of a nested mapping by dotted key; lists are leaves."""
+    leaves: JsonObject = {}
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            leaves |= flat(value, f"{prefix}{key}.")
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves
+
+
+def value_at(node: Any, key: str, separator: str = ".") -> Any:
+    """Return the value at a dotted key of a nested mapping; None where it is not there."""
+    for part in key.split(separator):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
 def _unknown_key(key: str, candidates: Iterable[str]) -> str:
     """Return the message for a dotted key whose last part is none of the candidates."""
     place, dot, name = key.rpartition(".")

@@ -35,7 +35,7 @@ from rectifiers.runtime.console import say, stderr
 from rectifiers.runtime.distributed import World, all_gather, check_agreement, join_process_group
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.machine import keep_freed_memory
-from rectifiers.runtime.schema import JsonObject
+from rectifiers.runtime.schema import JsonObject, flat
 from rectifiers.training.build import Run, build_callbacks
 from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd, ProgressLines
 from rectifiers.training.module import Classifier
@@ -103,15 +103,7 @@ def init_distributed(config: RunConfig, place: World) -> None:
     join_process_group(place, BACKEND[accelerator], config.timeout_s)
     if place.size > 1:
         shared = without(config.as_dict(), OF_A_MACHINE)
-        check_agreement({"code": code_fingerprint(), **_flat(shared)})
-
-
-def _flat(node: JsonObject, prefix: str = "") -> JsonObject:
-    flat: JsonObject = {}
-    for key, value in node.items():
-        nested = isinstance(value, dict)
-        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return flat
+        check_agreement({"code": code_fingerprint(), **flat(shared)})
 
 
 def announce(

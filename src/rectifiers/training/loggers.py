@@ -3,12 +3,14 @@
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.loggers.logger import DummyLogger
 
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import Outcome
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.signals import INTERRUPTED
@@ -73,8 +75,9 @@ def note_of(loggers: list[Logger]) -> str | None:
     return next(filter(None, notes), None)
 
 
-def publish(config: RunConfig, folder: Path, record: TrainingRecord) -> str | None:
-    """Give the loggers of `config` a run that is recorded already; return a note."""
+def publish(config: RunConfig, outcome: Outcome[TrainingRecord]) -> Outcome[TrainingRecord]:
+    """Give the loggers of `config` a run that is recorded already; return it with their note."""
+    record, folder = outcome.record, outcome.path.parent
     with open_loggers(config, folder, record.choices, record.provenance) as loggers:
         log_results(loggers, record)
-    return note_of(loggers)
+    return replace(outcome, note=note_of(loggers))
