@@ -9,7 +9,7 @@ from hydra.errors import OverrideParseException
 from rectifiers.runs.identity import RENAMED
 from rectifiers.runs.sections import MORE_TRAINER_ARGUMENTS, OWN_TRAINER_ARGUMENTS, options
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF
+from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
@@ -79,7 +79,7 @@ def check_arguments(arguments: Sequence[str], config: Callable[[], JsonObject]) 
         elif argument in ("--multirun", "-m") and 0 < place < len(arguments) - 1:
             reason = f"{argument} stands between overrides; put it first or last"
         elif key in GROUPS and key not in OPTIONAL and equals and value in ("", "null"):
-            reason = f"{argument} chooses nothing; choose {key}=<option> of: {options(key)}"
+            reason = f"invalid {key}: {value or 'empty'} (choose from {options(key)})"
         elif key == "hydra.sweeper.n_trials" and re.fullmatch(r"0+|-\d+", value):
             reason = f"{argument} searches nothing; give a whole number at least 1"
         if reason:
@@ -144,8 +144,20 @@ def _of_key(key: str, known: Sequence[str]) -> str:
     if near:
         return f"{key} is not known; did you mean {' or '.join(near)}?"
     if place and beside:
-        return f"{key} is not known; the keys of {place} are: {', '.join(beside)}"
+        question = _of_other_option(place, name)
+        return f"{key} is not known; {question}the keys of {place} are: {', '.join(beside)}"
     return f"{key} is not known; --help prints all keys"
+
+
+def _of_other_option(group: str, name: str) -> str:
+    """Return a question for a key that other options of a group have."""
+    having: dict[str, list[str]] = {}
+    for option in options(group).split(", ") if group in GROUPS else ():
+        path = CONF / group / f"{option}.yaml"
+        for key in load_yaml(path.read_text()) if path.is_file() else ():
+            having.setdefault(key, []).append(f"{group}={option}")
+    near = difflib.get_close_matches(name, having, n=1, cutoff=0.75)
+    return f"did you mean {group}.{near[0]} of {' or '.join(having[near[0]])}? " if near else ""
 
 
 def _of_grammar(override: str) -> str:
