@@ -237,24 +237,24 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     ranks = ranking(entries, tasks)
     placed = [name for name in ranks.names if name not in spec.controls]
     tied = ranks.ties(placed[0])
-    head = ["place", "entry", "error / ReLU's (95 % CI)", *(f"{task}, %" for task in tasks)]
+    head = ["entry", "place", "error / ReLU's (95 % CI)", *(f"{task}, %" for task in tasks)]
     head += ["trains to depth", "step / ReLU's"]
 
-    def row(place: str, name: str) -> list[str]:
+    def row(name: str, place: str) -> list[str]:
         results = entries[name]
         depth = depth_reached(results, size)
-        cells = [place, name, str(ranks.ratio(name))]
+        cells = [name, place, str(ranks.ratio(name))]
         cells += [score_text(results, task) for task in tasks]
         cells.append("-" if depth is None else str(depth))
         return [*cells, "-" if results.cost is None else f"{results.cost:.2f}"]
 
     rows = []
     for place, name in enumerate(placed, start=1):
-        rows.append(row(f"{place}{' =' * (name in tied and len(tied) > 1)}", name))
+        rows.append(row(name, f"{place}{' =' * (name in tied and len(tied) > 1)}"))
     parts = [markdown(head, rows)]
     if controls := [name for name in ranks.names if name in spec.controls]:
         parts += ["Controls, which are not ranked:\n"]
-        parts += [markdown(head, [row("-", name) for name in controls])]
+        parts += [markdown(head, [row(name, "-") for name in controls])]
     parts += [_task_table(entries, task) for task in spec.of_size(size)]
     gaps = []
     for name, results in entries.items():

@@ -167,7 +167,7 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
     """Return CLAIMS.md: a row for each claim, and how many verdicts would be chance."""
     evidence = [r for r in results if not r.claim.is_check]
     judged = [r for r in evidence if r.verdict not in NO_EVIDENCE]
-    head = ("verdict", "claim", "statement", "test: effect (95 % interval)", "n", "data")
+    head = ("claim", "verdict", "statement", "test: effect (95 % interval)", "n", "data")
     return render(
         "claims",
         count=len(evidence),
@@ -189,8 +189,8 @@ def _claim_row(result: ClaimResult) -> list[str]:
     effects = [f"{test.test.says}: {effect_text(test, test.test)}" for test in result.tests]
     n = dict.fromkeys(map(counts, result.tests))
     part = deciding_part(result).removeprefix(", ")
-    cells = [str(result.verdict) + " (a check)" * claim.is_check + f" ({part})" * bool(part)]
-    cells += [f"[{claim.name}](claims/{claim.name}.md)", claim.statement]
+    verdict = str(result.verdict) + " (a check)" * claim.is_check + f" ({part})" * bool(part)
+    cells = [f"[{claim.name}](claims/{claim.name}.md)", verdict, claim.statement]
     is_run = bool(result.records)
     return [*cells, *("<br>".join(x) if is_run else "-" for x in (effects, n)), scale(result)]
 
