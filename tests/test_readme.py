@@ -68,12 +68,37 @@ def test_the_numbers_of_verdicts_are_those_of_the_claims() -> None:
     text = " ".join(section("What the paper says, and what we find").split())
     run, *verdicts = re.search(
         r"Of (\d+) claims .* (\d+) are supported, (\d+) inconclusive, (\d+) contradicted, "
-        r"(\d+) shows no effect that matters and (\d+) is withdrawn",
+        r"(\d+) finds the difference too small to matter, (\d+) is withdrawn "
+        r"and (\d+) have too few runs",
         text,
     ).groups()
     names = "supported", "inconclusive", "contradicted", "no effect that matters", "withdrawn"
+    names = (*names, "too few runs")
     assert verdicts == [counts[name] for name in names]
     assert int(run) == int(counts["claims"]) - int(counts["not run"])
+
+
+def test_settings_beside_the_findings_are_those_of_their_claims() -> None:
+    pages = {page: (RESULTS / page).read_text() for page in re.findall(r"claims/\w+\.md", README)}
+    text = " ".join(section("What the paper says, and what we find").split())
+    seeds, epochs = re.search(r"from CIFAR-10, with (\d) seeds and (\d) epochs", text).groups()
+    photographs, more_seeds, more_epochs = re.search(
+        r"Imagenette \(([\d,]+) training .*? (\d) seeds and the paper's (\d+) epochs", text
+    ).groups()
+    of_cifar = [page for name, page in pages.items() if "cifar" in name]
+    of_imagenette = [page for name, page in pages.items() if "imagenette" in name]
+    assert all(f" {epochs} epochs of" in page and f"| {seeds} |" in page for page in of_cifar)
+    setting = f" {more_epochs} epochs of {photographs} images"
+    assert all(setting in page and f"| {more_seeds} |" in page for page in of_imagenette)
+    slope = re.search(r"best fixed slope \(([\d.]+)\)", text)[1]
+    assert f"activation.slope={slope} " in pages["claims/imagenette_learned_slope.md"]
+    low, high = re.search(r"from ([\d.]+) to ([\d.]+) %", text).groups()
+    assert f"prelu minus relu ({high} and {low})" in pages["claims/imagenette_table2.md"]
+
+
+def test_picture_shows_the_runs_that_the_text_counts() -> None:
+    runs = re.search(r"\[(\d+) runs\]\(results/claims/figure3\.csv\)", README)[1]
+    assert int(runs) == (RESULTS / "claims" / "figure3.csv").read_text().count("\n") - 1
 
 
 def test_the_printed_report_is_what_the_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +125,7 @@ def test_the_headline_of_a_card_is_that_of_the_entry() -> None:
 def test_what_swap_prelu_saves_is_measured() -> None:
     path = ROOT / "results" / "bench" / "amd-epyc-avx512.json"
     steps = json.loads(path.read_text())["questions"]["networks"]["step"]
-    lines = README[README.index("| | iresnet18") :].splitlines()
+    lines = README[README.index("| share of torch's | iresnet18") :].splitlines()
     names, times, memory = (lines[i].strip("|").split("|")[1:] for i in (0, 2, 3))
     for name, *shown in zip(names, times, memory, strict=True):
         step = next(step for key, step in steps.items() if key.startswith(name.strip()))
