@@ -170,6 +170,13 @@ def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
     assert alone.endswith("| 33.82 | (1 diverged) |" + " - |" * (data == "imagenet"))
 
 
+@pytest.mark.parametrize("data", ["imagenet", "imagenette"])
+def test_only_runs_on_imagenet_count_as_such(data: str) -> None:
+    run = altered(record("table2/relu", 0, 30.0, data=data), {"science.optim.epochs": 1})
+    table = rendered(run).partition("## Table 2")[2].partition("## Table 3")[0]
+    assert ("Not run on ImageNet." in table) == (data != "imagenet")
+
+
 def test_protocols_share_no_table() -> None:
     papers = [record("table2/relu", s, 30.0, data="digits") for s in (0, 1)]
     results = {"ten_view": papers[0].protocols["ten_view"].model_dump() | {"split": "test"}}

@@ -168,7 +168,7 @@ def _heads(settings: Sequence[str]) -> tuple[list[str], str]:
     data = [name.partition(" (")[0] for name in ours]
     names = [n if data.count(n) == 1 else f"{n} {i}" for i, n in enumerate(data, start=1)]
     sizes = (name.partition(" (")[2].removesuffix(")") for name in ours)
-    is_run = any(name.startswith((PAPERS_SETTING, PAPERS_DATA)) for name in settings)
+    is_run = any(name.startswith((PAPERS_SETTING, f"{PAPERS_DATA} (")) for name in settings)
     lines = [] if is_run else ["Not run on ImageNet."]
     lines += [f"Ours on {name}: {size}." for name, size in zip(names, sizes, strict=True)]
     return [f"ours, {name}" for name in names], " ".join(lines)
