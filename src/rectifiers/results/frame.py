@@ -109,7 +109,7 @@ def setting(record: Record) -> str:
         network = f"{model}, " * (model not in known()["networks"]) + "each arm at its own rate, "
     width, epochs = science["model"]["width"], science["optim"]["epochs"]
     length = f"{epochs} epoch{'s' * (epochs != 1)} of {run.images.train:,} images"
-    fc_std = ", large fc std" * (science["init"]["fc_std"] is None)
+    fc_std = ", large fc std" * (science["init"].get("fc_std") is None)
     protocol = f", {SAME_IMAGES}" if run.images.test is None else ""
     px = science["data"]["crop_px"]
     return f"{data} ({network}width {width:g}, {px} px, {length}{fc_std}{protocol})"
