@@ -235,8 +235,7 @@ def name_activation(choices: Choices, config: RunConfig, description: str | None
     file = CONF / "activation" / f"{option}.yaml"
     is_known = option.isidentifier() and file.is_file()  # a record may say anything
     differs = is_known and yaml.safe_load(file.read_text())["_target_"] != config.activation.target
-    says_nothing = option in ("torch", "by_layer")
-    return {**choices, "activation": description} if differs or says_nothing else choices
+    return {**choices, "activation": description} if differs or option == "by_layer" else choices
 
 
 def _some_activations(
