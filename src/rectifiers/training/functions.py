@@ -147,11 +147,11 @@ def _of_tensors(function: Callable[..., Tensor], target: Target) -> ActivationFa
 
 def check_functions(config: RunConfig) -> None:
     """Import every function that `config` names, check its settings, and try what needs no data."""
-    for name in config.logger.targets():
+    for name in config.logger:
         if name in LOGGER_PACKAGES and find_spec(name) is None:
             raise InputError(f"logger={name}: {missing_extra(ModuleNotFoundError(name=name))}")
     _check_monitors(config)
-    loggers = {f"logger.{name}": logger for name, logger in config.logger.targets().items()}
+    loggers = {f"logger.{name}": logger for name, logger in config.logger.items()}
     for key, target in (config.targets() | loggers).items():
         function = import_function(key, target)
         if key.startswith("evaluation.") and isinstance(function(config.data.crop_px), Dense):
