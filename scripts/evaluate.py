@@ -58,7 +58,7 @@ def test(arguments: list[str]) -> None:
         from rectifiers.training.train import train
 
         outcome: AnyOutcome = train(*runs[0])
-        if not outcome.fresh and runs[0][0].logger.targets() and world().rank == 0:
+        if not outcome.fresh and runs[0][0].logger and world().rank == 0:
             from rectifiers.training.loggers import publish
 
             outcome = publish(runs[0][0], outcome)

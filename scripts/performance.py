@@ -29,11 +29,6 @@ SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
     "prelu": (
         "PReLU",
         {
-            "a training step": {
-                "ReLU, ms": "step/*/ms/ReLU",
-                "torch's PReLU, times ReLU's": "step/*/over_relu/PReLU, torch's",
-                "PReLU, times ReLU's": "step/*/over_relu/PReLU",
-            },
             "the activation alone": {
                 "ReLU, µs": "operation/*/us/ReLU",
                 "torch's PReLU, times ReLU's": "operation/*/over_relu/PReLU, torch's",
@@ -42,7 +37,8 @@ SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
                 "ours keeps": "operation/*/kept_bytes/PReLU",
             },
         },
-        "Batch {batch}. Bytes are those kept for the backward pass, without the output.",
+        "Batch {batch}, two measurements per round. Bytes are those kept for the backward pass, "
+        "without the output.",
     ),
     "networks": (
         "PReLU in whole networks",

@@ -126,9 +126,10 @@ def write_tables(check: bool) -> Outcome:
     """Write results/TABLES.md and the list of experiments that it shows."""
     documents.write_or_check({EXPERIMENTS: experiments()}, check, "make table")
     known_experiments.cache_clear()
-    found = tables.load(RESULTS / "records")
-    found += claims_report.for_tables(records_of_claims())
-    path, made = RESULTS / "TABLES.md", tables.document(found)
+    found, of_claims = tables.load(RESULTS / "records"), records_of_claims()
+    found += claims_report.for_tables(of_claims)
+    concluded = claims_report.conclusions([answer(claim, of_claims) for claim in claims()])
+    path, made = RESULTS / "TABLES.md", tables.document(found, concluded)
     documents.write_or_check({path: tables.render_markdown(made)}, check, "make table")
     outcome = {"path": str(path), "written": not check, "tables": [asdict(table) for table in made]}
     return outcome, "" if check else str(path)

@@ -6,8 +6,6 @@ with `dvc.lock`, and the files below them with the manifest. ImageNet and Imagen
 only if their data are present; a missing file of the miniature is an error."""
 
 import argparse
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,34 +46,23 @@ def find_errors(project: Path) -> Iterator[str]:
                 continue
             same = file_md5(file) == md5
             if not same:
-                yield f"{path} differs from its pin; {remedy(project, file, restore)}"
+                yield f"{path} differs from its pin; {remedy(path, restore)}"
             if path.name != MANIFEST:
                 continue
             try:
                 if same and not is_pinned(file.read_bytes(), project):
                     yield f"{path} is named by a lock that is not committed; commit or restore it"
                 for name in different_files(file.parent):
-                    how = remedy(project, file.parent / name, restore)
-                    yield f"{path.parent / name} differs from its manifest; {how}"
+                    part = path.parent / name
+                    yield f"{part} differs from its manifest; {remedy(part, restore)}"
             except InputError as error:
                 yield str(error)
 
 
-def remedy(project: Path, file: Path, restore: str) -> str:
-    """Return what to do: remove the file, and a copy in the cache that is linked to it, and restore
-    it."""
-    copies = (path for path in cache(project).rglob("*") if path.is_file())
-    linked = next((copy for copy in copies if copy.samefile(file)), None)
-    also = "" if linked is None else f" and {os.path.relpath(linked, project)}, the same bytes"
-    return f"remove it{also}, and {restore}"
-
-
-def cache(project: Path) -> Path:
-    """Return DVC's cache folder, which `dvc cache dir` may have moved."""
-    done = subprocess.run(
-        [sys.executable, "-m", "dvc", "cache", "dir"], cwd=project, capture_output=True, text=True
-    )
-    return Path(done.stdout.strip()) if done.returncode == 0 else project / ".dvc" / "cache"
+def remedy(path: Path, restore: str) -> str:
+    """Return how to restore a file of which DVC's cache may have a link, with the same bytes."""
+    copy = f"the copy in DVC's cache that find -L $(dvc cache dir) -samefile {path} names, if any"
+    return f"remove it and {copy}, and {restore}"
 
 
 def main() -> None:

@@ -136,20 +136,6 @@ def test_noisy_relu_has_nair_and_hintons_noise() -> None:
     assert torch.equal(module.eval()(y), y.relu())
 
 
-def test_torch_activations_are_given_by_name() -> None:
-    prelu = A.torch_module(7, "PReLU", {"init": 0.1})
-    assert repr(prelu) == "PReLU(num_parameters=7)"
-    assert prelu.weight.tolist() == pytest.approx([0.1] * 7)
-    for name, settings, message in (
-        ("Mich", None, "name=Mich is no activation of torch; did you mean Mish"),
-        ("Linear", None, "name=Linear is no activation of torch"),
-        ("Threshold", {"value": 1.0}, "settings=.* does not fit .*Threshold .*'threshold'.*value"),
-        ("ELU", {"slope": 1.0}, "settings=.* does not fit torch.nn.ELU .*'slope'.*alpha"),
-    ):
-        with pytest.raises(InputError, match=f"activation.{message}"):
-            A.torch_module(7, name, settings)
-
-
 MLP = ("model=mlp", "model.hidden=20", "model.depth=4")
 MIXED = "activation.layers={fc_1: prelu, fc_*: {leaky_relu: {slope: 0.5}}, fc_3: tanh}"
 

@@ -63,9 +63,6 @@ CLOSED_FORMS = [
     (A.crelu, 0.5, 1.0),
     (partial(A.snake, a=0.5), 1 + 4 * SINE_FOURTH, 1 + (1 - math.exp(-2)) / 2),  # f' = 1 + sin z
     (partial(A.tat_leaky_relu, depth=30), 1.0, 1.0),
-    (partial(A.torch_module, name="ELU"), ELU_SECOND, ELU_DERIVATIVE),
-    (partial(A.torch_module, name="LeakyReLU", settings={"negative_slope": 0.5}), 0.625, 0.625),
-    (partial(A.torch_module, name="PReLU"), (1 + 0.25**2) / 2, (1 + 0.25**2) / 2),
     (partial(A.maxout, pieces=3), 1 + math.sqrt(3) / (2 * math.pi), 1 / 3),
 ]
 

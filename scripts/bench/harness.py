@@ -146,21 +146,13 @@ def sgd(network: nn.Module, fused: bool = False) -> Optimizer:
     return build_optimizer(torch.optim.SGD, groups, lr=1e-4, momentum=0.9, fused=fused)
 
 
-def training_step(
-    network: nn.Module,
-    batch: int,
-    *,
-    fused: bool = True,
-    bf16: bool = False,
-    image: tuple[int, int, int] = PHOTO,
-    classes: int = 1000,
-) -> Way:
+def training_step(network: nn.Module, batch: int, *, fused: bool, bf16: bool) -> Way:
     """Return a function that makes a step on noise, where the network is: forward, loss, backward
     and SGD."""
     optimizer = sgd(network.train(), fused)
     device = next(network.parameters()).device
-    x = torch.randn(batch, *image, device=device)
-    labels = torch.randint(classes, (batch,), device=device)
+    x = torch.randn(batch, *PHOTO, device=device)
+    labels = torch.randint(1000, (batch,), device=device)
 
     def step() -> None:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):

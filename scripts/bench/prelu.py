@@ -1,5 +1,5 @@
 """Compare the cost of PReLU on a CPU with torch's PReLU and ReLU: the operation alone, on the
-shapes of many networks, and whole training steps.
+shapes of many networks. networks.py times whole training steps.
 
 `python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes
 results/bench/<machine>.json. Ratios compare CPU times on one thread. The variants take turns. Maps
@@ -9,14 +9,11 @@ import sys
 from functools import partial
 from typing import Any
 
-import harness
 import torch
-from harness import DTYPES, Way, interleave, kept_bytes, medians, ratios
+from harness import DTYPES, Way, interleave, kept_bytes, measure, medians, ratios
 from torch import Tensor, nn
 
-from rectifiers.cli.composition import composed
-from rectifiers.models.network import ActivationFactory, Network
-from rectifiers.models.resnet import resnet
+from rectifiers.models.network import ActivationFactory
 from rectifiers.prelu import PReLU, cpu
 
 SHAPES = {  # of one image: channels, then positions
@@ -44,13 +41,6 @@ KINDS: dict[str, ActivationFactory] = {
     "ReLU": lambda _: nn.ReLU(),
     "PReLU, torch's": nn.PReLU,
     "PReLU": PReLU,
-}
-STEPS = {  # model, width, px and images times the batch
-    "small14_32, width .25": ("small14_32", 0.25, 32, 8),
-    "resnet20, width .25": ("resnet20", 0.25, 32, 8),
-    "resnet20, width .5": ("resnet20", 0.5, 32, 8),
-    "resnet20": ("resnet20", 1.0, 32, 8),
-    "VGG-19, width .25": ("vgg19", 0.25, 64, 1),
 }
 
 
@@ -91,39 +81,11 @@ def operations(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
     return times
 
 
-def build(make: ActivationFactory, model: str, width: float, px: int) -> nn.Module:
-    if model == "resnet20":
-        network = resnet(make, 10, 3, px, width=width, norm="batch")
-    else:
-        rows = composed([f"model={model}", f"model.width={width}"]).model.layers(10)
-        network = Network(rows, make, channels=3, input_px=px)
-    return network.to(memory_format=torch.channels_last)
-
-
-def steps(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
-    """Time training steps of whole networks, over those with ReLU."""
-    times = {}
-    for name, (model, width, px, images) in STEPS.items():
-        for kind in DTYPES:
-            options: dict[str, Any] = {"bf16": kind == "bfloat16", "image": (3, px, px)}
-            ways = {}
-            for label, make in KINDS.items():
-                network = build(make, model, width, px)
-                step = harness.training_step(network, images * batch, classes=10, **options)
-                ways[label] = step
-            seconds = interleave(ways, rounds)
-            times[f"{name}, {kind}"] = {
-                "ms": medians(seconds, 1e3),
-                "over_relu": {label: ratios(seconds, label, "ReLU") for label in ways},
-            }
-    return times
-
-
 def main(rounds: int, batch: int) -> dict[str, Any]:
     if cpu.unavailable_reason():
         sys.exit(f"error: there is no C library ({cpu.unavailable_reason()}); call make native")
-    return {"step": steps(rounds, batch), "operation": operations(2 * rounds, batch)}
+    return {"operation": operations(2 * rounds, batch)}
 
 
 if __name__ == "__main__":
-    harness.measure(main, __doc__, rounds=9, batch=16)
+    measure(main, __doc__, rounds=9, batch=16)

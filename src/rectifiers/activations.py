@@ -181,31 +181,6 @@ def snake(channels: int, a: Annotated[float, Range(gt=0, le=20)] = 1.0) -> nn.Mo
     return Snake(a)
 
 
-def torch_module(
-    channels: int, name: str = "Mish", settings: dict[str, Any] | None = None
-) -> nn.Module:
-    """The activation `torch.nn.<name>`, with its own settings: for example name=LeakyReLU and
-    settings={negative_slope: 0.1}."""
-    known = torch.nn.modules.activation.__all__
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        raise InputError(
-            f"activation.name={name} is no activation of torch; "
-            f"{f'did you mean {near[0]}? ' if near else ''}choose from: {', '.join(known)}"
-        )
-    kind, arguments = getattr(nn, name), dict(settings or {})
-    if "num_parameters" in inspect.signature(kind).parameters:
-        arguments = {"num_parameters": channels, **arguments}
-    try:
-        inspect.signature(kind).bind(**arguments)
-    except TypeError as error:
-        raise InputError(
-            f"activation.settings={settings} does not fit torch.nn.{name} ({error}); "
-            f"its settings are {inspect.signature(kind)}"
-        ) from error
-    return kind(**arguments)
-
-
 def identity(channels: int) -> nn.Module:
     """No nonlinearity: a PReLU of slope 1."""
     return nn.Identity()

@@ -38,9 +38,9 @@ OVERRIDES = [
     "trainer.max_epochs=1",
 ]
 THRESHOLD = [
-    "activation=torch",
-    "activation.name=Threshold",
-    "activation.settings={threshold:1000,value:0}",
+    "activation=torch.nn.Threshold",
+    "activation.threshold=1000",
+    "activation.value=0",
 ]
 
 

@@ -10,7 +10,10 @@ import pytest
 from conftest import ROOT, compose_config
 from made_up import altered, diverged, ensemble, epoch, result, training
 from made_up import errors as counts
+from rectifiers.claims.claims import claims
+from rectifiers.claims.judge import answer
 from rectifiers.claims.records import load as load_claims
+from rectifiers.claims.report import conclusions
 from rectifiers.results import tables
 from rectifiers.results.frame import exclusion_reason
 from rectifiers.results.tables import document, load, published, render_markdown, table_1_slopes
@@ -170,6 +173,13 @@ def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
     assert alone.endswith("| 33.82 | (1 diverged) |" + " - |" * (data == "imagenet"))
 
 
+@pytest.mark.parametrize("data", ["imagenet", "imagenette"])
+def test_only_runs_on_imagenet_count_as_such(data: str) -> None:
+    run = altered(record("table2/relu", 0, 30.0, data=data), {"science.optim.epochs": 1})
+    table = rendered(run).partition("## Table 2")[2].partition("## Table 3")[0]
+    assert ("Not run on ImageNet." in table) == (data != "imagenet")
+
+
 def test_protocols_share_no_table() -> None:
     papers = [record("table2/relu", s, 30.0, data="digits") for s in (0, 1)]
     results = {"ten_view": papers[0].protocols["ten_view"].model_dump() | {"split": "test"}}
@@ -185,6 +195,32 @@ def test_protocols_share_no_table() -> None:
         )
     assert "| ours, digits 1 | ours, digits 2 |" in text
     assert "n = 4" not in text
+
+
+def test_large_models_of_a_claim_share_a_column() -> None:
+    a = record("table6/a_relu", 0, 24.0, data="imagenette", protocol="dense_multi_scale")
+    rate = {"science.optim.lr": 0.02, "choices.model": "model_a"}
+    names = {"choices.model": "vgg19", "choices.experiment": "imagenette_models/vgg"}
+    text = rendered(altered(a, rate), altered(a, rate | names))
+    table = text.partition("## Table 6")[2]
+    assert row(table, "A, ReLU, top-1").endswith("| 24.02 | 24.00 (n = 1) |")
+    assert row(table, "VGG").endswith("| 24.40 | 24.00 (n = 1) |")
+    assert "Ours on imagenette: each arm at its own rate, width" in table
+
+
+def test_std_of_fully_connected_layers_is_part_of_the_setting() -> None:
+    small = record("table2/relu", 0, 30.0, data="digits")
+    text = rendered(small, altered(small, {"science.init.fc_std": None}))
+    assert text.count("images, large fc std, chosen") == text.count("images, chosen")
+
+
+def test_every_table_has_a_conclusion() -> None:
+    texts = conclusions([answer(claim, []) for claim in claims()])
+    parts = [part for part in document([], texts) if part.level == 2]
+    assert [part.title for part in parts] == list(texts)
+    text = render_markdown(parts)
+    assert "**Ours:** Not judged yet: not run ([imagenette_model_a]" in text
+    assert text.count("**Ours:** No claim tests this.") == 2
 
 
 def test_recalled_numbers_are_never_targets(monkeypatch) -> None:

@@ -139,6 +139,7 @@ SETTINGS = [
     ("init=constant", "value", float("nan")),
     ("preprocess=zca", "epsilon", -1),
     ("data=digits", "val_fraction", 1),
+    ("activation=prelu", "initial_slope", {"_target_": "torch.nn.ReLU"}),
 ]
 
 

@@ -16,7 +16,6 @@ def test_a_distribution_covers_all_numbers() -> None:
     draw = torch.randn(200, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = distribution(draw)
     assert (found.mean, found.std) == (float(draw.mean()), float(draw.std(correction=0)))
-    assert found.quantiles[2] == float(draw.flatten().quantile(0.5))
     assert len(found.counts) == BINS
     assert abs(sum(found.counts) / draw.numel() - 0.99) < 1e-3
     one = distribution(torch.zeros(4, 5))

@@ -11,7 +11,7 @@ from rectifiers.analysis.setup import AnalysisSetup, log_spaced, observe_trainin
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
-from rectifiers.training.diagnostics import QUANTILES, Signals
+from rectifiers.training.diagnostics import Signals
 
 SNAPSHOTS = 5  # at logarithmically spaced steps, the first and the last included
 PARTS = ("activations", "gradients")
@@ -37,7 +37,6 @@ def analyse(config: RunConfig) -> JsonObject:
         )
     return {
         "status": record.status,
-        "quantiles": QUANTILES,
         "error_pct": record.history[-1]["val/top1_error_pct"] if record.history else None,
         "snapshots": snapshots,
     }

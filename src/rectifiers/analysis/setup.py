@@ -76,5 +76,7 @@ def log_spaced(last: int, count: int) -> list[int]:
 
 
 def mean_and_interval(values: Sequence[float]) -> JsonObject:
-    """Return the mean of at least one value with n and its 95 % interval, as plain numbers."""
-    return asdict(mean_of(values))
+    """Return the mean of at least one value with n and its 95 % interval, as plain numbers;
+    None for the interval of a single value."""
+    mean = asdict(mean_of(values))
+    return mean if len(values) > 1 else {**mean, "low": None, "high": None}

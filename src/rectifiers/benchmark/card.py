@@ -206,7 +206,7 @@ def _against_relu(results: EntryResults, relu: EntryResults, tasks: Sequence[str
     unclear = []
     for task in tasks:
         mean = difference(results, relu, task)
-        if mean.low is None or mean.high is None or mean.low <= 0 <= mean.high:
+        if not mean.excludes_zero:
             unclear.append(task)
         else:
             low, high = sorted((abs(mean.low), abs(mean.high)))
@@ -236,11 +236,8 @@ def _tasks(card: Card) -> str:
         row[-1] += ", an end of the searched rates" if chosen in (rates[0], rates[-1]) else ""
         others = card.baselines(name)
         for base in BASELINES:
-            if base in others:
-                mean = difference(results, others[base], name)
-                row.append(f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})")
-            else:
-                row.append("-")
+            is_there = base in others
+            row.append(difference(results, others[base], name).signed() if is_there else "-")
         rows.append(row)
     head = ["task", "test error, %, or seeds that train", "learning rate"]
     text = (
@@ -316,7 +313,7 @@ def _plot_differences(axes: Axes, card: Card) -> None:
             for base, other in card.baselines(task).items():
                 rows.append((TITLES[base], difference(card.results, other, task)))
     for y, (_, mean) in enumerate(rows):
-        if mean is not None and mean.low is not None and mean.high is not None:
+        if mean is not None:
             axes.plot([mean.low, mean.high], [y, y], color=MEASURED)
             axes.plot(mean.mean, y, "o", ms=4, color=MEASURED)
     axes.axvline(0, color="0.7", lw=1)

@@ -126,7 +126,7 @@ class Admission:
 
     @property
     def is_admitted(self) -> bool:
-        return self.difference.low is not None and self.difference.low > 0
+        return self.difference.low > 0
 
     @property
     def seeds_per_point(self) -> int:
@@ -155,8 +155,7 @@ def admission_table(checked: Sequence[Admission]) -> str:
     rule, rows = benchmark().admission, []
     for task in checked:
         mean, (worse, better) = task.difference, task.errors.mean(1)
-        difference = f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
-        cells = [f"{worse:.2f}", f"{better:.2f}", difference, str(mean.n)]
+        cells = [f"{worse:.2f}", f"{better:.2f}", mean.signed(), str(mean.n)]
         verdict = "admitted" if task.is_admitted else "refused"
         rows.append([task.task, verdict, *cells, str(task.seeds_per_point)])
     difference = f"{rule.worse} minus {rule.better} (95 % CI)"
@@ -273,10 +272,8 @@ def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
     scored = [(np.mean([_loss(run, is_error) for run in e.judged(task)]), e) for e in complete]
     rows = []
     for _, entry in sorted(scored, key=lambda item: (item[0], item[1].entry)):
-        mean = difference(entry, relu, task) if relu in complete else None
-        minus = "-"
-        if is_error and mean is not None and entry is not relu:
-            minus = f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
+        is_paired = is_error and relu in complete and entry is not relu
+        minus = difference(entry, relu, task).signed() if is_paired else "-"
         rows.append([entry.entry, score_text(entry, task), f"{entry.rate(task):g}", minus])
     score = "test error, %" if is_error else "seeds that train"
     head = ["entry", score, "learning rate", "minus ReLU, points (95 % CI)"]

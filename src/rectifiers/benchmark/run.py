@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
+from pydantic_core import from_json
 
 from rectifiers.benchmark.definition import ENTRY_GROUPS, Entry, Size, benchmark
 from rectifiers.claims.measures import has_diverged
@@ -25,7 +26,7 @@ from rectifiers.runtime.console import printable, stderr, without_progress
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, write_text
 from rectifiers.runtime.ranges import Positive
-from rectifiers.runtime.schema import Section
+from rectifiers.runtime.schema import Section, checked
 
 MAX_BYTES = 2**24
 DIRTY = "-dirty"  # as `git describe` marks a checkout with changes
@@ -347,12 +348,9 @@ def load(path: Path) -> EntryResults:
             or its overrides reach beyond `conf/`.
     """
     try:
-        results = EntryResults.model_validate_json(read_bytes(path, MAX_BYTES))
-    except (OSError, ValueError) as error:
+        results = checked(EntryResults, from_json(read_bytes(path, MAX_BYTES)))
+    except (OSError, ValueError, InputError) as error:
         reason = str(error).splitlines()[0]
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InputError(
             f"{path} is no usable entry of the benchmark ({printable(reason)}); run it again"
         ) from error

@@ -66,7 +66,7 @@ def shortcuts(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> list
         errors = {entry.entry: _errors(entry, task, rate) for entry in complete}
         for one, other in combinations(complete, 2):
             mean = difference(one, other, task)
-            if mean.low is None or mean.high is None or mean.low <= 0 <= mean.high:
+            if not mean.excludes_zero:
                 continue
             pair = (one.entry, other.entry)
             first, second = (errors[name] for name in pair)
@@ -126,8 +126,7 @@ def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
     pairs = [row for row in judged if row.shortcut == ONE_SEED]
     for row in sorted(pairs, key=lambda row: -row.wrong_pct)[:LEAST_FAVOURABLE]:
         mean = difference(entries[row.pair[0]], entries[row.pair[1]], row.task)
-        interval = f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
-        cells.append([*row.pair, row.task, interval, f"{row.wrong_pct:.0f}"])
+        cells.append([*row.pair, row.task, mean.signed(), f"{row.wrong_pct:.0f}"])
     head = ["entry", "other", "task", "entry minus other, points (95 % CI)", "wrong, %"]
     note = "The pairs for which one seed is wrong most often:"
     by_pair = Table("By pair", 2, head, cells, note)

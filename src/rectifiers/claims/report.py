@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from rectifiers.claims.claims import Claim, claims
@@ -101,6 +102,18 @@ def answer_rows(path: Path, results: Iterable[ClaimResult]) -> list[list[str]]:
         cells = ("<br>".join(lines) for lines in (words or ["not run"], evidence or ["-"]))
         rows.append([entry["question"], *paper, *cells, "<br>".join(verdicts)])
     return rows
+
+
+def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
+    """Return by the title of a table in TABLES.md the paper's conclusion, and beside it what each
+    claim finds, with its verdict."""
+    texts = {}
+    for title, paper, words, _, verdicts in answer_rows(FOLDER / "conclusions.yaml", results)[1:]:
+        found = [] if words == "not run" else words.split("<br>")
+        pairs = zip_longest(found, verdicts.split("<br>"), fillvalue="Not judged yet")
+        ours = ". ".join(map(": ".join, pairs)) if verdicts else "No claim tests this"
+        texts[title] = f"**The paper:** {paper} **Ours:** {ours}."
+    return texts
 
 
 def _linked(result: ClaimResult) -> str:

@@ -41,7 +41,7 @@ class Effect:
             finding, is_share = result.finding, result.test.statistic == "share"
             return cls(finding.n, finding.effect, finding.low, finding.high, is_share)
         mean = result.mean
-        if mean is None or mean.low is None or mean.high is None:
+        if mean is None or math.isnan(mean.low):
             return cls(result.n(), mean.mean if mean else math.nan, -math.inf, math.inf)
         return cls(mean.n, mean.mean, mean.low, mean.high)
 

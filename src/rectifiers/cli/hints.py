@@ -23,6 +23,7 @@ SYNONYMS = {
         "lrelu": "leaky_relu",
         "none": "identity",
         "swish": "silu",
+        "torch": "torch.nn.Mish",
     },
     "init": {
         "default": "torch_default",

@@ -226,7 +226,7 @@ def _run(
 
         check_share(config.data.batch_size, place.size)
         outcome = train(config, choices, overrides)
-    is_of_agent = "WANDB_SWEEP_ID" in os.environ and config.logger.wandb is not None
+    is_of_agent = "WANDB_SWEEP_ID" in os.environ and "wandb" in config.logger
     if not outcome.fresh and place.rank == 0 and is_of_agent:
         from rectifiers.training.loggers import publish
 

@@ -30,7 +30,7 @@ def estimate(values: Sequence[float], digits: int = 2, sign: str = "") -> str:
     if not values:
         return "-"
     mean, style = mean_of(values), f"{sign}.{digits}f"
-    spread = "" if mean.low is None else f"{mean.low:{style}} to {mean.high:{style}}, "
+    spread = "" if mean.n == 1 else f"{mean.low:{style}} to {mean.high:{style}}, "
     return f"{mean.mean:{style}} ({spread}n = {mean.n})"
 
 

@@ -93,21 +93,26 @@ def exclusion_reason(record: Record) -> str | None:
 
 
 def setting(record: Record) -> str:
-    """Return the data, and in what the run is smaller than the paper's."""
+    """Return the data, and in what the run is smaller than the paper's. The networks of Table 3 are
+    not named, because they have rows of their own."""
     run = record.trainings[0]
-    science, hashes = run.science, described(run.science)
-    experiment = known()["experiments"].get(str(experiment_of(run.choices)), hashes | {"whole": ""})
+    science, hashes, experiment = run.science, described(run.science), experiment_of(run.choices)
+    none = {"arm": "" if experiment else hashes["arm"], "whole": ""}
+    asked = known()["experiments"].get(str(experiment), none)
     data = record.choices.get("data") or "data of no option"
-    is_whole = hashes["whole"] == experiment["whole"]
+    is_whole = hashes["whole"] == asked["whole"]
     if data == PAPERS_DATA and is_whole and run.images == PAPERS_IMAGES:
         return PAPERS_SETTING
-    is_claim = hashes["arm"] != experiment["arm"]
-    network = f"{record.choices['model']}, each arm at its own rate, " if is_claim else ""
+    network = ""
+    if hashes["arm"] != asked["arm"]:
+        model = record.choices["model"]
+        network = f"{model}, " * (model not in known()["networks"]) + "each arm at its own rate, "
     width, epochs = science["model"]["width"], science["optim"]["epochs"]
     length = f"{epochs} epoch{'s' * (epochs != 1)} of {run.images.train:,} images"
+    fc_std = ", large fc std" * (science["init"].get("fc_std") is None)
     protocol = f", {SAME_IMAGES}" if run.images.test is None else ""
     px = science["data"]["crop_px"]
-    return f"{data} ({network}width {width:g}, {px} px, {length}{protocol})"
+    return f"{data} ({network}width {width:g}, {px} px, {length}{fc_std}{protocol})"
 
 
 def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":

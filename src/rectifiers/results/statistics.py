@@ -17,13 +17,21 @@ def error_interval_pct(errors: int, num_images: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over n runs with its 95 % interval (Student's t; None for a single run, which tells
+    """A mean over n runs with its 95 % interval (Student's t; NaN for a single run, which tells
     nothing of spread)."""
 
     n: int
     mean: float
-    low: float | None
-    high: float | None
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+    def signed(self) -> str:
+        """Return `-1.20 (-1.50 to -0.90)`."""
+        return f"{self.mean:+.2f} ({self.low:+.2f} to {self.high:+.2f})"
 
 
 def student_interval(n: int, mean: float, sd: float, level: float) -> tuple[float, float]:
@@ -41,7 +49,7 @@ def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
 
 def mean_of(values: Sequence[float]) -> Mean:
     """Return the mean of at least one value with its interval."""
-    low, high = t_interval(values, 0.95) if len(values) > 1 else (None, None)
+    low, high = t_interval(values, 0.95) if len(values) > 1 else (math.nan, math.nan)
     return Mean(len(values), fmean(values), low, high)
 
 

@@ -4,6 +4,7 @@ same records."""
 import functools
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,13 @@ ImageNet say nothing about the paper's numbers. "Each arm at its own rate" means
 validation images found best. Other arms share the paper's rate, and each run drops it when its own validation error
 stalls, so a difference between arms includes the effect of these drops. Runs that were tested on the images that decide
 when the rate drops, as in the paper, have columns of their own, because such a test flatters the run.
+
+- The fully connected layers start with the paper's small std (0.01, 0.01 and 0.001, divided by the root of the width).
+  "Large fc std" means that they start with the std of He or Xavier, and training is less stable
+  ([small_fc_stability](claims/small_fc_stability.md)).
+- Runs of 8 epochs (CIFAR-10) compare how fast the arms learn, not the errors that they would reach.
+- Imagenette is the copy of 224 x 224 px. Larger scales (jitter to 256 px, dense testing at 240, multi-view at 280) are
+  enlargements.
 """  # noqa: E501
 
 
@@ -93,21 +101,30 @@ def render_markdown(tables: Sequence[Table]) -> str:
     return "\n".join([HEAD, *(table.markdown() for table in tables)])
 
 
-def document(records: Sequence[Record]) -> list[Table]:
-    """Return every table in the order of TABLES.md."""
+def document(
+    records: Sequence[Record], conclusions: Mapping[str, str] | None = None
+) -> list[Table]:
+    """Return every table in the order of TABLES.md; `conclusions` stand below the headings that
+    they name."""
     runs = frame(records)
     settings = (PAPERS_SETTING, *sorted(set(runs.setting) - {PAPERS_SETTING}))
     groups = {name: runs[runs.setting == name] for name in settings}
     parts = slopes(groups)
     for table in layout():
         title, rows = table["title"], table["rows"]
-        parts.append(_beside_paper(title, rows, groups))
+        parts.append(_beside_paper(table, groups))
         paired = (_paired(title, name, rows, group) for name, group in groups.items())
         parts += [differences for differences in paired if differences.rows]
         if title.startswith("Table 2"):
             parts.append(networks())
     protocols = [_protocols(name, group) for name, group in groups.items() if len(group)]
-    return [*parts, *curves(groups), *protocols, *([_origins(runs)] if len(runs) else [])]
+    parts += [*curves(groups), *protocols, *([_origins(runs)] if len(runs) else [])]
+    concluded = conclusions or {}
+    return [replace(part, note=_paragraphs(concluded.get(part.title), part.note)) for part in parts]
+
+
+def _paragraphs(*texts: str | None) -> str:
+    return "\n\n".join(text for text in texts if text)
 
 
 def _origins(runs: "DataFrame") -> Table:
@@ -169,20 +186,22 @@ def _heads(settings: Sequence[str]) -> tuple[list[str], str]:
     data = [name.partition(" (")[0] for name in ours]
     names = [n if data.count(n) == 1 else f"{n} {i}" for i, n in enumerate(data, start=1)]
     sizes = (name.partition(" (")[2].removesuffix(")") for name in ours)
-    is_run = any(name.startswith((PAPERS_SETTING, PAPERS_DATA)) for name in settings)
+    is_run = any(name.startswith((PAPERS_SETTING, f"{PAPERS_DATA} (")) for name in settings)
     lines = [] if is_run else ["Not run on ImageNet."]
     lines += [f"Ours on {name}: {size}." for name, size in zip(names, sizes, strict=True)]
     return [f"ours, {name}" for name in names], " ".join(lines)
 
 
-def _beside_paper(title: str, rows: Sequence[Row], groups: Groups) -> Table:
+def _beside_paper(table: JsonObject, groups: Groups) -> Table:
     """The paper's errors beside ours on all data that have runs."""
+    rows = table["rows"]
     used = {
         name: group
         for name, group in groups.items()
         if any(len(answers(row, group)) or _lost(row, group) for row in rows)
     }
     heads, note = _heads(list(used))
+    note = " ".join([note, *([table["note"]] if "note" in table else [])])
     on_imagenet = used.pop(PAPERS_SETTING, None)
     lines = []
     for row, which in product(rows, ("top1", "top5")):
@@ -197,7 +216,8 @@ def _beside_paper(title: str, rows: Sequence[Row], groups: Groups) -> Table:
             cells += [_ours(row, which, on_imagenet), difference]
         lines.append([*cells, *(_ours(row, which, group) for group in used.values())])
     papers = ["ours, ImageNet", "difference"] if on_imagenet is not None else []
-    return Table(title, 2, ("", "protocol", "paper, ImageNet", *papers, *heads), lines, note)
+    head = ("", "protocol", "paper, ImageNet", *papers, *heads)
+    return Table(table["title"], 2, head, lines, note)
 
 
 def _papers_scale(row: Row) -> int | None:

@@ -19,7 +19,6 @@ from rectifiers.runs.sections import (
     Data,
     Evaluation,
     Init,
-    Loggers,
     Model,
     Optim,
     Preprocess,
@@ -53,7 +52,8 @@ class RunConfig(Section):
     optim: Optim
     scheduler: Scheduler
     evaluation: Evaluation
-    logger: Loggers = Field(default_factory=lambda: Loggers.model_validate({}))
+    #: Lightning loggers, which get the numbers that the record has
+    logger: dict[str, Target] = Field(default_factory=dict)
     checkpoint: Checkpoint
     #: callbacks that change or measure the network while it trains
     callbacks: dict[str, Target] | None = None

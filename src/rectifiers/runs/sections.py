@@ -282,37 +282,6 @@ class Evaluation(Section):
         return self
 
 
-class Wandb(Target):
-    """Weights & Biases."""
-
-    project: str = "rectifiers"  #: the project in Weights & Biases
-    entity: str | None = None  #: owner of the project; null: your account
-    group: str | None = None  #: group of the run; null: the experiment's table, or the sweep
-    #: auto: online after wandb login, else offline
-    mode: Literal["auto", "offline", "online"] = "auto"
-    #: whether to send the checkpoints of a ModelCheckpoint, as in Lightning
-    log_model: Literal["all"] | bool = False
-    #: seconds to wait at the end until W&B has received everything
-    finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = 60.0
-
-    @property
-    def options(self) -> JsonObject:
-        return self.model_dump(mode="json", exclude={"target"}, exclude_unset=True)
-
-
-class Loggers(Section):
-    """Where the numbers of an epoch and of the tests go besides the record: Lightning loggers, each
-    under its name. `logger=[csv,wandb]` chooses several."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Target]
-    wandb: Wandb | None = None  #: Weights & Biases
-
-    def targets(self) -> dict[str, Target]:
-        """Return the loggers by name."""
-        return {**({"wandb": self.wandb} if self.wandb else {}), **(self.__pydantic_extra__ or {})}
-
-
 class Checkpoint(Section):
     """When last.ckpt is written."""
 

@@ -96,10 +96,16 @@ def check_call(function: Callable[..., object], options: Mapping[str, object], a
     """Check `options` against the annotations of the parameters of `function` that they are for.
     Types that no configuration can hold are not judged."""
     parameters = inspect.signature(function).parameters
-    for name in options:
+    for name, value in options.items():
         if name not in parameters:
             optional = [name for name, p in parameters.items() if p.default is not p.empty]
             raise InputError(_unknown_key(f"{at}{name}", optional))
+        if isinstance(value, Mapping) and "_target_" in value:
+            inner = value["_target_"]
+            raise InputError(
+                f"{at}{name}={{_target_: {inner}}} would not be called; name a function "
+                "that builds both as the outer _target_"
+            )
     target: Any = function.__init__ if inspect.isclass(function) else function
     hints = typing.get_type_hints(target, include_extras=True)
     fields: JsonObject = {name: (_or_any(hints.get(name, Any)), ...) for name in options}

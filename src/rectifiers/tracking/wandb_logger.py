@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pytorch_lightning import loggers
@@ -18,6 +18,7 @@ from pytorch_lightning.loggers.logger import DummyExperiment
 
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
+from rectifiers.runtime.ranges import Range
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.tracking.loggers import Rows, RunLogger, finite
 
@@ -30,8 +31,9 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
     An epoch's row has its number as W&B's step, and W&B continues a run under the same id: so it
     has each epoch once. A rerun is another run there, because W&B keeps rows.
 
-    mode: auto: online for a user who is logged in. finish_timeout_s: how long to wait for the
-    server at the end. log_model: as in Lightning, of the checkpoints of a ModelCheckpoint.
+    entity: owner of the project; None: the user's account. group: None: the experiment's table, or
+    the search. mode: auto: online for a user who is logged in. finish_timeout_s: how long to wait
+    for the server at the end. log_model: as in Lightning, of the checkpoints of a ModelCheckpoint.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         group: str | None = None,
         mode: Literal["auto", "online", "offline"] = "auto",
         log_model: bool | Literal["all"] = False,
-        finish_timeout_s: float = 60.0,
+        finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = 60.0,
     ) -> None:
         folder = Path(save_dir)
         earlier = len(list((folder.parent / "replaced").glob(f"{folder.name}-*")))

@@ -22,21 +22,18 @@ from rectifiers.training.checkpoints import EpochMeasure
 from rectifiers.training.module import Classifier, State
 
 BINS = 60
-QUANTILES = (0.02, 0.25, 0.5, 0.75, 0.98)
-MAX_NUMBERS = 2**20  # of a quantile; larger tensors are thinned out evenly
+MAX_NUMBERS = 2**20  # of a distribution; larger tensors are thinned out evenly
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """The mean, std and `QUANTILES` of all numbers of a tensor, and their counts in `BINS` equal
-    bins.
+    """The mean and std of all numbers of a tensor, and their counts in `BINS` equal bins.
 
     low, high: the ends of the bins, which leave out half a percent of the numbers on either side.
     """
 
     mean: float
     std: float
-    quantiles: list[float]
     low: float
     high: float
     counts: list[int]
@@ -48,12 +45,12 @@ def distribution(numbers: Tensor) -> Distribution:
     flat = numbers.detach().flatten()
     thin = flat[:: -(-len(flat) // MAX_NUMBERS)].double()
     thin = thin[thin.isfinite()] if thin.isfinite().any() else torch.zeros_like(thin[:1])
-    *points, low, high = torch.quantile(thin, thin.new_tensor([*QUANTILES, 0.005, 0.995])).tolist()
+    low, high = torch.quantile(thin, thin.new_tensor([0.005, 0.995])).tolist()
     if low == high:  # all numbers are equal
         low, high = low - 0.5, high + 0.5
     counts = torch.histc(thin.cpu(), BINS, low, high).long().tolist()
     mean, std = float(thin.mean()), float(thin.std(correction=0))
-    return Distribution(mean, std, points, low, high, counts)
+    return Distribution(mean, std, low, high, counts)
 
 
 class Signals(Callback):

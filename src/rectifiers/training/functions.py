@@ -147,11 +147,11 @@ def _of_tensors(function: Callable[..., Tensor], target: Target) -> ActivationFa
 
 def check_functions(config: RunConfig) -> None:
     """Import every function that `config` names, check its settings, and try what needs no data."""
-    for name in config.logger.targets():
+    for name in config.logger:
         if name in LOGGER_PACKAGES and find_spec(name) is None:
             raise InputError(f"logger={name}: {missing_extra(ModuleNotFoundError(name=name))}")
     _check_monitors(config)
-    loggers = {f"logger.{name}": logger for name, logger in config.logger.targets().items()}
+    loggers = {f"logger.{name}": logger for name, logger in config.logger.items()}
     for key, target in (config.targets() | loggers).items():
         function = import_function(key, target)
         if key.startswith("evaluation.") and isinstance(function(config.data.crop_px), Dense):
@@ -235,8 +235,7 @@ def name_activation(choices: Choices, config: RunConfig, description: str | None
     file = CONF / "activation" / f"{option}.yaml"
     is_known = option.isidentifier() and file.is_file()  # a record may say anything
     differs = is_known and yaml.safe_load(file.read_text())["_target_"] != config.activation.target
-    says_nothing = option in ("torch", "by_layer")
-    return {**choices, "activation": description} if differs or says_nothing else choices
+    return {**choices, "activation": description} if differs or option == "by_layer" else choices
 
 
 def _some_activations(

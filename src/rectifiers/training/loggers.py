@@ -30,14 +30,13 @@ def open_loggers(
     """Start the loggers of the run of `folder`, and close them with the exit code of the body.
 
     On the other ranks, they ignore what they are given."""
-    targets = config.logger.targets()
     if not is_rank_zero:
-        yield [DummyLogger() for _ in targets]
+        yield [DummyLogger() for _ in config.logger]
         return
     loggers: list[Logger] = []
     parameters = hyperparameters(config, choices, folder.name, provenance)
     try:
-        for name, target in targets.items():
+        for name, target in config.logger.items():
             place = {} if "save_dir" in target.options else {"save_dir": str(folder)}
             logger = import_function(f"logger.{name}", target)(**place)
             loggers.append(logger)
