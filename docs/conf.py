@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -152,6 +153,23 @@ def list_arguments(
     lines[:] = text.split("\n")
 
 
+def complete_page(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Let the navigation lead to files of the site that are no pages, give its captions a level as
+    headings, and let a keyboard scroll what is wider than its frame."""
+    if tree := context.get("furo_navigation_tree"):
+        tree = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+        context["furo_navigation_tree"] = re.sub(
+            r'class="reference external" href="site://(.*?)"',
+            lambda link: f'class="reference internal" href="{context["pathto"](link[1], 1)}"',
+            tree,
+        )
+    if "body" in context:
+        scrolls = r'(<pre|<div class="table-wrapper[^"]*")(?=[ >])'
+        context["body"] = re.sub(scrolls, r'\1 tabindex="0"', context["body"])
+
+
 def open_explorer(app: Sphinx, doctree: nodes.document) -> None:
     """Let links to the explorer open it, where other files that are no pages are downloads."""
     for link in doctree.findall(download_reference):
@@ -168,14 +186,18 @@ def visit_math(self: HTML5Translator, node: nodes.math | nodes.math_block) -> No
 
 
 def name_first_page(app: Sphinx, error: Exception | None) -> None:
-    """Open the site at its first page."""
+    """Open the site at its first page, and show the explorer's link to it."""
     if error is None and app.builder.format == "html":
         shutil.copyfile(app.outdir / f"{root_doc}.html", app.outdir / "index.html")
+        explorer = app.outdir / "explorer.html"
+        text = explorer.read_text()
+        explorer.write_text(text.replace('<p id="documentation" hidden>', '<p id="documentation">'))
 
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", fill_in)
     app.connect("autodoc-process-docstring", list_arguments)
     app.connect("doctree-read", open_explorer)
+    app.connect("html-page-context", complete_page, priority=900)  # after the theme
     app.connect("build-finished", name_first_page)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
