@@ -238,7 +238,7 @@ def write_readme(check: bool) -> Outcome:
     slopes = next(i for i, line in enumerate(lines) if line.startswith("layer "))
     texts = {}
     for path, shown in {
-        readme: [*lines[:5], *lines[slopes : slopes + 3], "..."],
+        readme: [*lines[:5], *lines[slopes : slopes + 2], "..."],
         tutorial: lines,
     }.items():
         block = "\n".join(["```", *shown, "```\n"])
