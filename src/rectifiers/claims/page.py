@@ -23,7 +23,6 @@ from rectifiers.claims.text import (
     effect_text,
     render,
     scale,
-    verdict_of,
 )
 from rectifiers.results.documents import markdown, without_html
 from rectifiers.runs.record import TrainingRecord
@@ -40,7 +39,7 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
     head = ("test", "measure: arms", "n", "effect (95 % interval)", "criterion", "finding")
     lines = []
     for test in result.tests:
-        lines.append(_test_line(test, _criterion(test.test), verdict_of(test.finding)))
+        lines.append(_test_line(test, _criterion(test.test), str(test.finding.verdict)))
         lines += [_test_line(test.trained)] if test.trained and test.trained.n() else []
     lines += map(_test_line, result.descriptions)
     changes = load_yaml((FOLDER / "changes.yaml").read_text())

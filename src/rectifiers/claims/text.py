@@ -7,10 +7,8 @@ from pathlib import Path
 
 from rectifiers.claims.claims import Comparison
 from rectifiers.claims.judge import (
-    MOST_SEEDS,
     ClaimResult,
     Description,
-    Finding,
     TestResult,
     Verdict,
 )
@@ -86,16 +84,6 @@ def counts(result: TestResult) -> str:
     by_arm = ", ".join(f"{arm} {n} of {result.seeds}" for arm, n in result.diverged.items())
     left_out = f"; pairs left out: {result.left_out}" if result.left_out else ""
     return f"{result.finding.n} (diverged: {by_arm}{left_out})"
-
-
-def verdict_of(finding: Finding) -> str:
-    """Return a verdict; beside an inconclusive one with how many seeds there would be another."""
-    if finding.verdict is not Verdict.INCONCLUSIVE:
-        return str(finding.verdict)
-    if finding.would_be is Verdict.INCONCLUSIVE:
-        return f"{finding.verdict} (with any number of seeds)"
-    needed = f"{finding.needed:,}" if finding.needed else f"more than {MOST_SEEDS:,}"
-    return f"{finding.verdict} (with {needed} seeds: {finding.would_be})"
 
 
 def deciding_tests(result: ClaimResult) -> list[TestResult]:

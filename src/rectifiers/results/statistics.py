@@ -34,17 +34,13 @@ class Mean:
         return f"{self.mean:+.2f} ({self.low:+.2f} to {self.high:+.2f})"
 
 
-def student_interval(n: int, mean: float, sd: float, level: float) -> tuple[float, float]:
-    """Return Student's interval of a mean of n values with a standard deviation."""
-    from scipy.special import stdtrit  # here and not above: a finished run's table needs no scipy
-
-    half = float(stdtrit(n - 1, (1 + level) / 2)) * sd / math.sqrt(n)
-    return mean - half, mean + half
-
-
 def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
     """Return Student's interval of the mean of at least two values."""
-    return student_interval(len(values), fmean(values), stdev(values), level)
+    from scipy.special import stdtrit  # here and not above: a finished run's table needs no scipy
+
+    n, mean = len(values), fmean(values)
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * stdev(values) / math.sqrt(n)
+    return mean - half, mean + half
 
 
 def mean_of(values: Sequence[float]) -> Mean:
