@@ -178,7 +178,7 @@ def _headline(card: Card) -> str:
             )
         if sentences:
             lines.append(f"{' '.join(sentences)}\n")
-    return "\n".join(lines) or "ReLU has no results to compare with; run it, too.\n"
+    return "\n".join(lines) or "No task is complete of both this entry and ReLU.\n"
 
 
 def _place(ranks: ranking.Ranking, name: str) -> str:
