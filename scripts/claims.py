@@ -90,14 +90,14 @@ def missing(
             job = [f"claim={claim.name}", *overrides, *ALWAYS]
             job += [f"runs_dir='{runs}'", f"seed={seed}"]
             outcome = outcome_of(job)
-            for override in more:
-                job.append(override)
-                if outcome_of(job) != outcome:
-                    raise InputError(
-                        f"{override} changes what a run of {claim.name} is or measures; leave it "
-                        "out",
-                        status=2,
-                    )
+            if outcome_of([*job, *more]) != outcome:  # which may not compose one by one
+                parts = ([*job, *more[: n + 1]] for n in range(len(more)))
+                n = next(n for n, part in enumerate(parts) if outcome_of(part) != outcome)
+                raise InputError(
+                    f"{more[n]} changes what a run of {claim.name} is or measures; leave it out",
+                    status=2,
+                )
+            job += more
             name = outcome[0]
             path = runs / name / "record.json"
             if path.exists():

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmark_made_up import PARTS, card, results
+from benchmark_made_up import PARTS, SMALL, card, results
+from rectifiers.benchmark import card as cards
+from rectifiers.benchmark import ranking
+from rectifiers.benchmark import run as running
 from rectifiers.benchmark.run import EntryResults
 
 pytestmark = pytest.mark.usefixtures("small_benchmark")
@@ -52,6 +55,18 @@ def entries_of(*errors: float) -> list[EntryResults]:
 def test_headline_names_place_and_ties(errors: Sequence[float], index: int, text: str) -> None:
     entries = entries_of(*errors)
     assert text in card(entries[index], *entries).markdown().splitlines()[2]
+
+
+def test_place_on_fewer_tasks_names_them(monkeypatch) -> None:
+    tasks = {**SMALL.tasks, "other": SMALL.tasks["easy"]}
+    spec = SMALL.model_copy(update={"tasks": tasks})
+    for module in (cards, ranking, running):
+        monkeypatch.setattr(module, "benchmark", lambda: spec)
+    others = tuple(run.model_copy(update={"task": "other"}) for run in RELU.runs)
+    both = RELU.model_copy(update={"runs": (*RELU.runs, *others)})
+    assert (
+        card(MISH, both).markdown().splitlines()[2].startswith("mish on easy alone: place 1 of 2.")
+    )
 
 
 def test_difference_to_relu_is_said_or_not_told_apart() -> None:

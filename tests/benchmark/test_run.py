@@ -249,7 +249,7 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     text = (folder / "elu.json").read_text()
     *rows, last = json.loads(text)["runs"]
     for runs, reason in (
-        (rows, "tiny: 1 run missing; run the entry again"),
+        (rows, "tiny: 1 run missing; run the entry again with size=quick"),
         ([*rows, last | {"commit": "c0de-dirty"}], "the code of 1 run(s) was not committed"),
     ):
         (folder / "elu.json").write_text(json.dumps(json.loads(text) | {"runs": runs}))
@@ -267,6 +267,13 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     assert done.returncode == 1
     assert "cannot be imported (No module named 'not')" in done.stderr.splitlines()[-1]
     assert sorted(folder.rglob("*")) == before
+    spec = benchmark()
+    outside = {"tiny": spec.tasks["tiny"].model_copy(update={"outside": True})}
+    changed = spec.model_copy(update={"tasks": outside})
+    with monkeypatch.context() as patched:
+        patched.setattr(running, "benchmark", lambda: changed)
+        with pytest.raises(InputError, match="cannot be imported"):
+            run_entry(Entry.of([*missing, *places]), "quick")
     done = call("scripts/benchmark.py", "activation=elu", "size=huge", *options)
     assert done.stderr == "error: size=huge is not known; give one of: quick, full\n"
     for words in (["leaderbord"], ["check", "activation=elu"]):

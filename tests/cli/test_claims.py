@@ -137,6 +137,9 @@ def test_overrides_reach_runs_whose_ids_they_keep(tmp_path: Path, monkeypatch, c
     assert {(config.data.num_workers, config.channels_last) for config in configs} == {(1, True)}
     kept = load_script("claims").missing([by_name("signal")], tmp_path, again=True)
     assert [run_id(science(config)) for config in configs] == list(kept)
+    together = ("logger.wandb.mode=offline", "logger=wandb")
+    assert call(*command[:3], *together, *command[3:]).returncode == 0
+    del trained[40:]
     for changing in ("optim.lr=1", "seed=3", "nonsense=1", "evaluation=ten_view"):
         refused = call(*command[:3], "data.num_workers=1", changing, *command[3:])
         assert refused.returncode == 2

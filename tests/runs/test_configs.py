@@ -140,6 +140,7 @@ SETTINGS = [
     ("preprocess=zca", "epsilon", -1),
     ("data=digits", "val_fraction", 1),
     ("activation=prelu", "initial_slope", {"_target_": "torch.nn.ReLU"}),
+    ("activation=by_layer", "layers", {"fc_1": [{"_target_": "torch.nn.ReLU"}]}),
 ]
 
 

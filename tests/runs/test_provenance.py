@@ -1,6 +1,7 @@
 import os
+import subprocess
 
-from rectifiers.runs.provenance import code_fingerprint, provenance
+from rectifiers.runs.provenance import code_fingerprint, is_changed, provenance
 
 
 def test_no_secret_path_host_or_user_is_recorded(monkeypatch) -> None:
@@ -15,6 +16,16 @@ def test_folder_without_checkout_has_no_sha(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr("rectifiers.runs.provenance.CHECKOUT", tmp_path)
     recorded = provenance("data", "statistics", "cpu", 1)
     assert (recorded.git_sha, recorded.git_dirty, recorded.lock) == (None, None, None)
+
+
+def test_results_do_not_change_the_code(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("rectifiers.runs.provenance.CHECKOUT", tmp_path)
+    assert is_changed() is None
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    for path, changed in (("results/benchmark/mish.json", False), ("src/results/a.py", True)):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("{}")
+        assert is_changed() is changed
 
 
 def test_the_fingerprint_follows_the_code(monkeypatch, tmp_path) -> None:

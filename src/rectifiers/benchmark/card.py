@@ -166,8 +166,10 @@ def _headline(card: Card) -> str:
     entries = {**card.entries, name: results}
     complete = set(card.complete_tasks())
     for size in SIZES:
-        tasks = [task for task in ranking.ranked_tasks(entries, size) if task in complete]
-        sentences = [f"{name}: {_place(ranking.ranking(entries, tasks), name)}."] if tasks else []
+        ranked = ranking.ranked_tasks(entries, size)
+        tasks = [task for task in ranked if task in complete]
+        where = f"{name} on {_listed(tasks)} alone" if tasks and tasks != ranked else name
+        sentences = [f"{where}: {_place(ranking.ranking(entries, tasks), name)}."] if tasks else []
         if tasks and name != ranking.REFERENCE:
             sentences.append(f"{_against_relu(results, entries[ranking.REFERENCE], tasks)}.")
         if (depth := ranking.depth_reached(results, size)) is not None:
@@ -176,7 +178,7 @@ def _headline(card: Card) -> str:
             )
         if sentences:
             lines.append(f"{' '.join(sentences)}\n")
-    return "\n".join(lines) or "ReLU has no results to compare with; run it, too.\n"
+    return "\n".join(lines) or "No task is complete of both this entry and ReLU.\n"
 
 
 def _place(ranks: ranking.Ranking, name: str) -> str:

@@ -111,7 +111,9 @@ class EntryResults(Section):
         code of some was not committed."""
         for task in self.tasks():
             if task not in self.refused and (gap := self.gap(task)):
-                return f"{task}: {gap}; run the entry again"
+                return (
+                    f"{task}: {gap}; run the entry again with size={benchmark().tasks[task].size}"
+                )
         dirty = [run.run for run in self.runs if (run.commit or "").endswith(DIRTY)]
         if dirty:
             return (
@@ -203,11 +205,16 @@ def run_entry(
     judged runs, for a pilot; None: the benchmark's.
 
     Raises:
-        InputError: where the data of a task are not there, or runs failed.
+        InputError: where a function of the entry cannot be imported or called, the data of a task
+            that is not `outside` are not there, or runs failed.
         Stopped: where a signal asked for it; the same call goes on.
     """
+    from rectifiers.training.functions import import_function
+
     spec = benchmark()
     configs = {name: entry.config(task) for name, task in spec.tasks.items()}
+    for group in ENTRY_GROUPS:
+        import_function(group, next(iter(configs.values())).targets()[group])
     refused: dict[str, str] = {}
     absent: dict[str, str] = {}  # tasks whose data are not there, with the reason
     with without_progress():
@@ -276,15 +283,12 @@ def refusal(config: RunConfig) -> str | None:
     """Return why an entry cannot be run on a task, or None.
 
     Raises:
-        InputError: where the data are not there, or a function of the entry cannot be imported or
-            called.
+        InputError: where the data are not there.
     """
     from rectifiers.analysis.setup import AnalysisSetup
     from rectifiers.training.build import initial_network
-    from rectifiers.training.functions import check_functions, import_function
+    from rectifiers.training.functions import check_functions
 
-    for group in ENTRY_GROUPS:
-        import_function(group, config.targets()[group])
     setup = AnalysisSetup(config)
     try:
         check_functions(config)

@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rectifiers.cli.hints import explain
+from rectifiers.cli.hints import GROUPS, explain
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.trust import DOTTED_NAME
 from rectifiers.runtime.console import missing_extra
@@ -75,7 +75,7 @@ def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]
     try:
         config = _compose(overrides)
     except (HydraException, OmegaConfBaseException) as error:
-        raise refusal(error) from error
+        raise refusal(error, overrides) from error
     choices = choices_of(config.hydra)
     with open_dict(config):
         del config["hydra"]
@@ -99,7 +99,7 @@ def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
     try:
         parsed = OverridesParser.create().parse_overrides(numbers)
     except HydraException as error:
-        raise refusal(error) from error
+        raise refusal(error, overrides) from error
     values = {override.key_or_group: override.value() for override in parsed}
     before = {key: OmegaConf.select(shared, key) for key in values}
     try:
@@ -152,16 +152,25 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     return expanded
 
 
-def refusal(error: Exception) -> InputError:
-    """Return what Hydra refused as one line, with what was probably meant."""
-    line = missing_extra(error) or explain(error, all_keys())
+def refusal(error: Exception, overrides: Sequence[str]) -> InputError:
+    """Return what Hydra refused of `overrides` as one line, with what was probably meant."""
+    line = missing_extra(error) or explain(error, _chosen_keys(overrides))
     return InputError(line, status=2, on_all_ranks=True)
 
 
+def _chosen_keys(overrides: Sequence[str]) -> JsonObject:
+    """Return the configuration of the options that `overrides` choose, for its keys; without them
+    where they are not to be composed."""
+    try:
+        return all_keys(tuple(o for o in overrides if o.partition("=")[0] in GROUPS))
+    except (HydraException, OmegaConfBaseException):
+        return all_keys()
+
+
 @functools.cache
-def all_keys() -> JsonObject:
-    """Return the configuration without overrides, for its keys."""
-    plain = OmegaConf.to_container(_compose(()))
+def all_keys(options: tuple[str, ...] = ()) -> JsonObject:
+    """Return the configuration of some options, or of none, for its keys."""
+    plain = OmegaConf.to_container(_compose(options))
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items() if key != "hydra"}
 

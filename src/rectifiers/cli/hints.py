@@ -142,10 +142,11 @@ def _of_key(key: str, known: Sequence[str]) -> str:
         return f"{key} is an argument of Lightning's Trainer and needs a plus: +{key}"
     near = [OLD_KEYS[key]] if key in OLD_KEYS else near_keys(key, known)
     beside = [other for other in known if other.rpartition(".")[0] == place]
-    if near:
+    is_elsewhere = key not in OLD_KEYS and not set(near) & set(beside)
+    question = _of_other_option(place, name) if is_elsewhere else ""
+    if near and not question:
         return f"{key} is not known; did you mean {' or '.join(near)}?"
     if place and beside:
-        question = _of_other_option(place, name)
         return f"{key} is not known; {question}the keys of {place} are: {', '.join(beside)}"
     return f"{key} is not known; --help prints all keys"
 

@@ -85,7 +85,7 @@ def hydra_errors() -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise refusal(error) from error
+        raise refusal(error, sys.argv[1:]) from error
     finally:
         del os.environ[SHOW_ALL]
         if before is not None:

@@ -35,8 +35,10 @@ def code_fingerprint() -> str:
 
 
 def is_changed() -> bool | None:
-    """Return whether the checkout departs from its commit; None outside a checkout."""
-    status = git("status", "--porcelain", at=CHECKOUT) if CHECKOUT else None
+    """Return whether the checkout departs from its commit, but for results/, which no run reads;
+    None outside a checkout."""
+    paths = ("--", ".", ":!results")
+    status = git("status", "--porcelain", *paths, at=CHECKOUT) if CHECKOUT else None
     return None if status is None else bool(status)
 
 

@@ -100,8 +100,7 @@ def check_call(function: Callable[..., object], options: Mapping[str, object], a
         if name not in parameters:
             optional = [name for name, p in parameters.items() if p.default is not p.empty]
             raise InputError(_unknown_key(f"{at}{name}", optional))
-        if isinstance(value, Mapping) and "_target_" in value:
-            inner = value["_target_"]
+        if (inner := _inner_target(value)) is not None:
             raise InputError(
                 f"{at}{name}={{_target_: {inner}}} would not be called; name a function "
                 "that builds both as the outer _target_"
@@ -118,6 +117,16 @@ def _or_any(hint: Any) -> object:
     except PydanticSchemaGenerationError:
         return Any
     return hint
+
+
+def _inner_target(value: object) -> object:
+    """Return a `_target_` anywhere within a setting, or None."""
+    if isinstance(value, Mapping):
+        if "_target_" in value:
+            return value["_target_"]
+        value = list(value.values())
+    parts = map(_inner_target, value) if isinstance(value, list | tuple) else ()
+    return next((part for part in parts if part is not None), None)
 
 
 def keys(section: type[Section]) -> dict[str, FieldInfo]:
