@@ -105,7 +105,9 @@ def rank(folder: Path, command: str) -> None:
 def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: threads sleep, not spin
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # --seed=2 is no pilot
     )
     parser.add_argument(
         "arguments",
