@@ -14,7 +14,7 @@ All analyses take the keys of train.py, such as model=small30 data=digits seed=1
 {keys}
 
 The numbers (JSON) and a figure (SVG) are written to results/analyses/<name>-<hash>/, or to
-out=<folder>. With --json the numbers are printed in place of a table.
+out=<folder>/<name>-<hash>/. With --json the numbers are printed in place of a table.
 """
 
 import argparse
