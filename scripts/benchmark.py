@@ -84,7 +84,9 @@ def rank(folder: Path, command: str) -> None:
         checked = admissions(entries, benchmark().tasks)
         if not checked:
             rule = benchmark().admission
-            raise InputError(f"{folder} has no task that both {rule.worse} and {rule.better} ran")
+            raise InputError(
+                f"{folder} has no task that both {rule.worse} and {rule.better} ran; run both first"
+            )
         print(admission_table(checked), end="")
         if refused := [task.task for task in checked if not task.is_admitted]:
             raise InputError(f"not admitted: {', '.join(refused)}; leave these tasks out")
