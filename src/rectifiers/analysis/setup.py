@@ -18,7 +18,7 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training import build
-from rectifiers.training.diagnostics import Signals, Weights
+from rectifiers.training.diagnostics import Signals
 from rectifiers.training.train import train
 
 
@@ -60,7 +60,7 @@ def generator(*parts: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed("analysis", *parts))
 
 
-def observe_training(config: RunConfig, observer: Signals | Weights) -> TrainingRecord:
+def observe_training(config: RunConfig, observer: Signals) -> TrainingRecord:
     """Train `config` once more while `observer` looks on, in a folder that is removed."""
     with tempfile.TemporaryDirectory() as place:
         config = config.replaced({"runs_dir": place, "rerun": False, "logger": {}})
