@@ -238,7 +238,6 @@ def test_unusable_arguments_are_one_sentence() -> None:
         ({"model": F.relu}, "is no module; give a network"),
         ({"model": [model]}, "is no module; give a network"),
         ({"model": Language}, "model=Language is a class; give a network, as Language\\(\\)"),
-        ({"mode": "fan_out"}, "mode=fan_out is called backward here; give that name"),
         ({"example_input": (4,)}, "without a batch dimension; give a batch, such as \\(64, 4\\)"),
         ({"example_input": (0, 4)}, "is no shape; give sizes of at least 1"),
         ({"init": "Layer"}, "init=Layer is not usable; give the name of a rule"),

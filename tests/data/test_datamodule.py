@@ -71,6 +71,15 @@ def test_workers_change_no_number(photos: Source, workers: int) -> None:
     assert all(same(one, two) for one, two in zip(alone, helped, strict=True))
 
 
+def test_two_ranks_read_the_images_of_one_process(photos: Source) -> None:
+    data = ImageData(photos, PAPER, global_batch=8, seed=3, workers=0)
+    data.batches.set_epoch(4)
+    for items, whole in zip(data.batches, photo_batches(photos.train.root, 0), strict=True):
+        for rank in range(2):
+            part = data.training.__getitems__(items[rank::2])
+            assert same(part, Batch(*(parts[rank::2] for parts in whole[:3]), []))
+
+
 @pytest.mark.parametrize("geometry", [PAPER, replace(PAPER, pad_px=9)])
 def test_every_image_equals_pillows(photos: Source, geometry: Geometry) -> None:
     """Training, validation and what preprocessing learns from, with and without the C library."""
