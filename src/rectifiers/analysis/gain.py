@@ -14,8 +14,11 @@ from torch import nn
 
 from rectifiers.activation_modules import pieces
 from rectifiers.analysis import output
+from rectifiers.analysis.propagation import measure_signal
 from rectifiers.analysis.setup import generator, mean_and_interval
 from rectifiers.gains import moments
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import progress_bar
@@ -138,23 +141,16 @@ def chain(
     Inputs and last gradients are N(0, 1); the first layer has Var[w] = 1/n, so that E[y_1^2] =
     1."""
     stream = generator("chain", seed)
-    x = torch.randn(IMAGES, units, dtype=torch.float64, generator=stream)
-    responses = []
-    with torch.enable_grad():
-        for layer in range(depth):
-            activation = factory(units).double()
-            emitted = units * (1 if layer == depth - 1 else pieces(activation))
-            weight = torch.randn(emitted, x.shape[1], dtype=torch.float64, generator=stream)
-            y = x @ weight.T * ((gain if layer else 1.0) / math.sqrt(x.shape[1]))
-            responses.append(y if y.requires_grad else y.requires_grad_())
-            if layer < depth - 1:
-                x = activation(y.clone())  # a copy, for activations that work in place
-        last = responses[-1]
-        last_gradient = torch.randn(last.shape, dtype=torch.float64, generator=stream)
-        first_gradient = torch.autograd.grad(last, responses[0], last_gradient)[0]
-    forward = float(last.detach().square().mean())
-    backward = float(first_gradient.square().mean() / last_gradient.square().mean())
-    return _log10(forward), _log10(backward)
+    hidden = {"name": "fc", "linear": units, "repeat": depth - 1}
+    rows = expand([hidden, {"name": "out", "linear": "classes"}], width=1, classes=units)
+    network = Network(rows, factory, channels=1, input_px=1, flat_input=units)
+    for layer, site in enumerate(network.sites()):
+        std = (gain if layer else 1.0) / math.sqrt(site.fans[0])
+        nn.init.normal_(site.module.weight, std=std, generator=stream)
+        nn.init.zeros_(site.module.bias)
+    x, gradient = (torch.randn(IMAGES, units, generator=stream) for _ in range(2))
+    first, *_, last = measure_signal(network, x, gradient)
+    return _log10(last.second), _log10(first.gradient_second / last.gradient_second)
 
 
 def _log10(value: float) -> float | None:
