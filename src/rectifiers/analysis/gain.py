@@ -147,7 +147,7 @@ def chain(
     for layer, site in enumerate(network.sites()):
         std = (gain if layer else 1.0) / math.sqrt(site.fans[0])
         nn.init.normal_(site.module.weight, std=std, generator=stream)
-        nn.init.zeros_(site.module.bias)
+        site.module.bias = None
     x, gradient = (torch.randn(IMAGES, units, generator=stream) for _ in range(2))
     first, *_, last = measure_signal(network, x, gradient)
     return _log10(last.second), _log10(first.gradient_second / last.gradient_second)
