@@ -15,7 +15,7 @@ from torch import nn
 from rectifiers.activation_modules import pieces
 from rectifiers.analysis import output
 from rectifiers.analysis.propagation import measure_signal
-from rectifiers.analysis.setup import generator, mean_and_interval
+from rectifiers.analysis.setup import generator, log10_mean
 from rectifiers.gains import moments
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
@@ -119,24 +119,16 @@ def _row(factory: Factory, seeds: int, depth: int, units: int) -> JsonObject:
         "predicted_spread": fate.width and fate.width.spread / math.log(10),
         "predicted_backward": fate.chi
         and (depth - 1) * math.log10(fate.chi) - math.log10(pieces(activation)),
-        "forward": _summary([forward for forward, _ in ends]),
-        "backward": _summary([backward for _, backward in ends]),
+        "forward": log10_mean([forward for forward, _ in ends]),
+        "backward": log10_mean([backward for _, backward in ends]),
     }
-
-
-def _summary(values: list[float | None]) -> JsonObject | None:
-    """Return mean and interval over draws; None where a draw has no logarithm."""
-    draws = [value for value in values if value is not None]
-    if not draws or len(draws) < len(values):
-        return None
-    return {**mean_and_interval(draws), "values": draws}
 
 
 def chain(
     factory: Factory, gain: float, *, depth: int, units: int, seed: int
-) -> tuple[float | None, float | None]:
-    """Return log10 of E[y_L^2] and of E[dy_1^2] / E[dy_L^2] in a chain of `depth` layers without
-    biases, in double; None for what became 0 or more than a double holds.
+) -> tuple[float, float]:
+    """Return E[y_L^2] and E[dy_1^2] / E[dy_L^2] in a chain of `depth` layers without biases, in
+    double.
 
     Inputs and last gradients are N(0, 1); the first layer has Var[w] = 1/n, so that E[y_1^2] =
     1."""
@@ -150,11 +142,7 @@ def chain(
         site.module.bias = None
     x, gradient = (torch.randn(IMAGES, units, generator=stream) for _ in range(2))
     first, *_, last = measure_signal(network, x, gradient)
-    return _log10(last.second), _log10(first.gradient_second / last.gradient_second)
-
-
-def _log10(value: float) -> float | None:
-    return math.log10(value) if 0 < value < math.inf else None
+    return last.second, first.gradient_second / last.gradient_second
 
 
 def report(numbers: JsonObject) -> list[Table | str]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from rectifiers.analysis import output
-from rectifiers.analysis.setup import AnalysisSetup, generator, mean_and_interval
+from rectifiers.analysis.setup import AnalysisSetup, generator, log10_mean
 from rectifiers.models.network import Network
 from rectifiers.models.rows import Row
 from rectifiers.runs.config import RunConfig
@@ -162,8 +162,8 @@ def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
             "fan_out": layer.fan_out,
             "map_px": shapes[i].side or None,
             "std": layer.std_asked,
-            "response_second": _log10([signals[i].second for signals in measured]),
-            "gradient_second": _log10([signals[i].gradient_second for signals in measured]),
+            "response_second": log10_mean([signals[i].second for signals in measured]),
+            "gradient_second": log10_mean([signals[i].gradient_second for signals in measured]),
             "theory": steps and _theory(steps[i]),
         }
         layers.append(row)
@@ -191,11 +191,6 @@ def _score_gradient(count: int, classes: int, seed: int) -> Tensor:
     return torch.randn(count, classes, dtype=torch.float64, generator=generator("gradient", seed))
 
 
-def _log10(values: Sequence[float]) -> JsonObject | None:
-    usable = all(0 < value < math.inf for value in values)
-    return mean_and_interval([math.log10(value) for value in values]) if usable else None
-
-
 def _to_log10(natural: float) -> float | None:
     return finite(natural / math.log(10))
 
@@ -221,7 +216,7 @@ def _change(
     name = "second" if moment == "response" else "gradient_second"
     ends = [(getattr(layers[start], name), getattr(layers[end], name)) for layers in measured]
     growth = [last / first if 0 < first < math.inf else 0.0 for first, last in ends]
-    change: JsonObject = {"measured": _log10(growth)}
+    change: JsonObject = {"measured": log10_mean(growth)}
     for label, key in (("theory", moment), ("on_maps", f"{moment}_on_maps")):
         change[label] = steps and _to_log10(getattr(steps[end], key) - getattr(steps[start], key))
     return change

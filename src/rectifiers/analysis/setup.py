@@ -1,6 +1,7 @@
 """What an analysis looks at: the network, the images and the preprocessing that a configuration
 names."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -51,8 +52,11 @@ def generator(*parts: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed("analysis", *parts))
 
 
-def mean_and_interval(values: Sequence[float]) -> JsonObject:
-    """Return the mean of at least one value with n and its 95 % interval, as plain numbers;
-    None for the interval of a single value."""
-    mean = asdict(mean_of(values))
-    return mean if len(values) > 1 else {**mean, "low": None, "high": None}
+def log10_mean(values: Sequence[float]) -> JsonObject | None:
+    """Return the mean of log10 of `values` with its 95 % interval, None of a single one, and the
+    logarithms; None where one is not positive and finite, or there is none."""
+    if not values or not all(0 < value < math.inf for value in values):
+        return None
+    logs = [math.log10(value) for value in values]
+    mean = {**asdict(mean_of(logs)), "values": logs}
+    return mean if len(logs) > 1 else {**mean, "low": None, "high": None}
