@@ -75,8 +75,9 @@ def test_descriptions_leave_diverged_runs_out(made_up: Any, monkeypatch) -> None
     monkeypatch.setattr(claim_records, "arm_hashes", lambda: known)
     monkeypatch.setattr(judge, "claims", lambda: (claim, other))
     own, another = answer(claim, iter(whole)).descriptions
-    assert (own.mean.mean, own.mean.n) == (pytest.approx(0.4), 5)
-    assert (another.mean.mean, another.mean.n) == (pytest.approx(8 - (5 + 7 + 6 + 9) / 4), 4)
+    assert (own.finding.effect, own.finding.n) == (pytest.approx(0.4), 5)
+    expected = pytest.approx(8 - (5 + 7 + 6 + 9) / 4)
+    assert (another.finding.effect, another.finding.n) == (expected, 4)
     assert answer(claim, whole).verdict == without.verdict
 
 

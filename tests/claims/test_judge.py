@@ -1,32 +1,28 @@
 """Verdicts on numbers whose truth is known, and how often they are wrong."""
 
-import functools
 import math
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from rectifiers.claims.claims import FEWEST, Criterion, Region
-from rectifiers.claims.judge import (
-    Verdict,
-    combine_verdicts,
-    decide,
-    interval_of,
-    judge,
-    median_interval,
-)
+from rectifiers.claims.claims import FEWEST
+from rectifiers.claims.claims import Test as Criterion  # which pytest would collect
+from rectifiers.claims.judge import Verdict, combine_verdicts, judge, median_interval
 from rectifiers.results.statistics import mean_of, t_interval
 
 
-def region(side: str, *bounds: float) -> Region:
-    return Region(side, bounds)
+def criterion(supported: dict, contradicted: dict, **more: Any) -> Criterion:
+    regions = {"supported": supported, "contradicted": contradicted}
+    measured: dict[str, Any] = {"measure": "reached", "with": {"below": 1}}
+    return Criterion(says="x", of="a", **measured, **regions, **more)
 
 
-LOWER = Criterion(region("below", -0.2), region("above", 0.0))
-SAME = Criterion(region("within", -0.6, 0.6), region("outside", -0.6, 0.6))
-MOST = Criterion(region("above", 0.5), region("below", 0.5))
+LOWER = criterion({"below": -0.2}, {"above": 0})
+SAME = criterion({"within": [-0.6, 0.6]}, {"outside": [-0.6, 0.6]})
+MOST = criterion({"above": 0.5}, {"below": 0.5}, statistic="share")
+MEDIAN = criterion({"above": 0}, {"below": 0}, statistic="median")
 SPREAD = (-0.3, -0.1, 0.0, 0.1, 0.3)
 
 
@@ -39,43 +35,44 @@ S, N, C = Verdict.SUPPORTED, Verdict.INCONCLUSIVE, Verdict.CONTRADICTED
 
 @pytest.mark.parametrize(("centre", "verdict"), [(-1.0, S), (-0.3, N), (0.0, N), (0.1, N), (1, C)])
 def test_direction_is_judged_by_its_interval(centre: float, verdict: Verdict) -> None:
-    found, mean = judge(around(centre), 5, "mean", LOWER), mean_of(around(centre))
+    found, mean = judge(around(centre), 5, LOWER), mean_of(around(centre))
     assert found.verdict == verdict
     assert (found.n, found.effect) == (5, pytest.approx(centre))
     assert (found.low, found.high) == pytest.approx((mean.low, mean.high))
 
 
 def test_effect_may_be_too_small_to_matter() -> None:
-    small, difference = [-0.1, -0.11, -0.09, -0.1, -0.1], replace(LOWER, none=0.0)
-    ratio = Criterion(region("above", 1.2), region("below", 1.0), 1.0).in_logs()
-    for values, criterion, verdict in (
+    small = [-0.1, -0.11, -0.09, -0.1, -0.1]
+    difference = criterion({"below": -0.2}, {"above": 0}, minus="b")
+    ratio = criterion({"above": 1.2}, {"below": 1}, over="b")
+    for values, test, verdict in (
         (small, LOWER, N),  # the level of one arm
         (small, difference, Verdict.NO_EFFECT),
-        ([0.15, 0.16, 0.14, 0.15, 0.15], ratio, Verdict.NO_EFFECT),
-        ([0.21, 0.22, 0.20, 0.21, 0.21], ratio, S),
+        ([1.15, 1.16, 1.14, 1.15, 1.15], ratio, Verdict.NO_EFFECT),
+        ([1.24, 1.25, 1.23, 1.24, 1.24], ratio, S),
         (around(-0.1), difference, N),
     ):
-        assert judge(values, 5, "mean", criterion).verdict is verdict
-    not_worse = Criterion(region("below", 0.6), region("above", 0.6), 0.0)
+        assert judge(values, 5, test).verdict is verdict
+    not_worse = criterion({"below": 0.6}, {"above": 0.6}, minus="b")
     assert not_worse.negligible() is None  # that there is no effect supports it
 
 
 @pytest.mark.parametrize(("centre", "verdict"), [(0, S), (0.5, N), (-0.8, N), (2, C), (-2, C)])
 def test_equivalence_is_two_one_sided_tests(centre: float, verdict: Verdict) -> None:
-    assert judge(around(centre), 5, "mean", SAME).verdict == verdict
+    assert judge(around(centre), 5, SAME).verdict == verdict
 
 
 def test_equivalence_uses_the_interval_of_90_percent() -> None:
     values = around(0.37)
     ninety, ninety_five = t_interval(values, 0.90), t_interval(values, 0.95)
     assert ninety[1] < 0.6 < ninety_five[1]
-    found = judge(values, 5, "mean", SAME)
+    found = judge(values, 5, SAME)
     assert (found.verdict, found.high) == (Verdict.SUPPORTED, ninety_five[1])
 
 
 @pytest.mark.parametrize(("values", "verdict"), [([1] * 6, S), ([0] * 6, C), ([1] * 5 + [0], N)])
 def test_a_share_is_judged_by_its_exact_interval(values: list[float], verdict: Verdict) -> None:
-    found = judge(values, 6, "share", MOST)
+    found = judge(values, 6, MOST)
     assert found.verdict is verdict
     exact = binomtest(sum(values), 6).proportion_ci(0.95, "exact")
     assert (found.low, found.high) == pytest.approx((exact.low, exact.high))
@@ -91,25 +88,19 @@ def test_median_interval_is_of_order_statistics() -> None:
 
 
 def test_ties_make_no_median_significant() -> None:
-    criterion = Criterion(region("above", 1.0), region("below", 0.0))
-    assert judge([0.0] * 6, 6, "median", criterion).verdict is Verdict.INCONCLUSIVE
-    assert judge([13.0] * 6, 6, "median", criterion).verdict is Verdict.SUPPORTED
-    assert judge([-1.0] * 6, 6, "median", criterion).verdict is Verdict.CONTRADICTED
+    assert judge([0.0] * 6, 6, MEDIAN).verdict is Verdict.INCONCLUSIVE
+    assert judge([13.0] * 6, 6, MEDIAN).verdict is Verdict.SUPPORTED
+    assert judge([-1.0] * 6, 6, MEDIAN).verdict is Verdict.CONTRADICTED
 
 
 @pytest.mark.parametrize("statistic", sorted(FEWEST))
 def test_too_few_seeds_are_no_verdict(statistic: str) -> None:
-    fewest = FEWEST[statistic]
-    assert judge([], 6, statistic, MOST).verdict is Verdict.NOT_RUN
-    few = judge([1.0] * (fewest - 1), fewest - 1, statistic, MOST)
+    fewest, test = FEWEST[statistic], MOST.model_copy(update={"statistic": statistic})
+    assert judge([], 6, test).verdict is Verdict.NOT_RUN
+    few = judge([1.0] * (fewest - 1), fewest - 1, test)
     assert (few.verdict, few.n, few.low) == (Verdict.TOO_FEW, fewest - 1, -math.inf)
     # one that was planned is missing
-    assert judge([1.0] * 9, 10, statistic, MOST).verdict is Verdict.TOO_FEW
-
-
-def test_numbers_that_are_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="not finite"):
-        judge([1.0, math.nan, 1, 1, 1], 5, "mean", LOWER)
+    assert judge([1.0] * 9, 10, test).verdict is Verdict.TOO_FEW
 
 
 def test_claim_is_supported_by_all_its_tests() -> None:
@@ -122,11 +113,8 @@ def test_claim_is_supported_by_all_its_tests() -> None:
 DRAWS = 4000
 
 
-def share_of(verdict: Verdict, statistic: str, criterion: Criterion, values: np.ndarray) -> float:
-    verdicts = [
-        decide(criterion, functools.partial(interval_of, list(map(float, row)), statistic))
-        for row in values
-    ]
+def share_of(verdict: Verdict, test: Criterion, values: np.ndarray) -> float:
+    verdicts = [judge(list(map(float, row)), len(row), test).verdict for row in values]
     return verdicts.count(verdict) / len(verdicts)
 
 
@@ -137,21 +125,20 @@ def test_false_verdicts_are_as_rare_as_stated() -> None:
     draw = np.random.default_rng(0)
     at_bound, at_margin = draw.normal(-0.2, 1, (DRAWS, 5)), draw.normal(0.6, 0.05, (DRAWS, 10))
     skewed = draw.exponential(1, (DRAWS, 6)) - math.log(2)  # of median 0, and far from normal
-    median = Criterion(region("above", 0.0), region("below", 0.0))
     fair = draw.integers(0, 2, (DRAWS, 6))
-    for verdict, statistic, criterion, values, share, tolerance in (
-        (S, "mean", LOWER, at_bound, LOWER.chance(), 0.01),
-        (C, "mean", LOWER, at_bound + 0.2, 0.025, 0.01),
-        (S, "mean", SAME, at_margin, SAME.chance(), 0.014),
-        (S, "median", median, skewed, 1 / 64, 0.008),
-        (S, "share", MOST, fair, 1 / 64, 0.008),
+    for verdict, test, values, share, tolerance in (
+        (S, LOWER, at_bound, LOWER.chance(), 0.01),
+        (C, LOWER, at_bound + 0.2, 0.025, 0.01),
+        (S, SAME, at_margin, SAME.chance(), 0.014),
+        (S, MEDIAN, skewed, 1 / 64, 0.008),
+        (S, MOST, fair, 1 / 64, 0.008),
     ):
-        found = share_of(verdict, statistic, criterion, values)
+        found = share_of(verdict, test, values)
         assert found == pytest.approx(share, abs=tolerance)
     assert (LOWER.chance(), SAME.chance()) == pytest.approx((0.025, 0.05))
 
 
 def test_an_effect_that_is_there_is_found() -> None:
     draw = np.random.default_rng(1)
-    assert share_of(Verdict.SUPPORTED, "mean", LOWER, draw.normal(-2.2, 1, (400, 10))) > 0.99
-    assert share_of(Verdict.SUPPORTED, "mean", SAME, draw.normal(0, 0.4, (400, 10))) > 0.9
+    assert share_of(S, LOWER, draw.normal(-2.2, 1, (400, 10))) > 0.99
+    assert share_of(S, SAME, draw.normal(0, 0.4, (400, 10))) > 0.9

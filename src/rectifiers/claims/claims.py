@@ -61,54 +61,8 @@ class Region:
         """Return whether the whole interval lies inside, clear of the bounds."""
         return any(low < interval[0] and interval[1] < high for low, high in self.spans())
 
-    def in_logs(self) -> "Region":
-        """Return the region of the logarithm of a number that is to lie in this one."""
-        return Region(self.side, tuple(map(math.log, self.bounds)))
-
     def __str__(self) -> str:
         return f"{self.side} {' to '.join(f'{bound:g}' for bound in self.bounds)}"
-
-
-@dataclass(frozen=True)
-class Criterion:
-    """When a claim is supported or contradicted, in the units of the effect.
-
-    supported: above or below (the 95 % interval lies beyond the bound, the smallest effect of
-        interest), or within (equivalence, by two one-sided tests at 5 %).
-    contradicted: above, below, or outside (the 95 % interval lies beyond one of two bounds).
-    none: the effect of no effect, 0 for a difference; None for the level of one arm."""
-
-    supported: Region
-    contradicted: Region
-    none: float | None = None
-
-    def negligible(self) -> Region | None:
-        """Return the effects too small to matter, nearer to none than the bound; None without
-        such."""
-        if self.none is None or self.supported.side not in ("above", "below"):
-            return None
-        (bound,) = self.supported.bounds
-        reach = bound - self.none if self.supported.side == "above" else self.none - bound
-        return Region("within", (self.none - reach, self.none + reach)) if reach > 0 else None
-
-    def level_of_support(self) -> float:
-        """Return the level of the interval that has to lie in `supported`."""
-        return EQUIVALENCE_LEVEL if self.supported.side == "within" else LEVEL
-
-    def chance(self) -> float:
-        """Return the largest probability that a claim which does not hold is found supported."""
-        return (1 - self.level_of_support()) / 2
-
-    def bounds(self) -> tuple[float, ...]:
-        return self.supported.bounds + self.contradicted.bounds
-
-    def in_logs(self) -> "Criterion":
-        """Return the criterion of the logarithm of an effect that is a ratio."""
-        none = None if self.none is None else math.log(self.none)
-        return Criterion(self.supported.in_logs(), self.contradicted.in_logs(), none)
-
-    def __str__(self) -> str:
-        return f"supported {self.supported}, contradicted {self.contradicted}"
 
 
 def _region(*sides: str) -> BeforeValidator:
@@ -203,21 +157,40 @@ class Comparison(Measured):
 
 
 class Test(Comparison):
-    """A part of a claim. The claim is supported where all tests are, and contradicted where one
-    is."""
+    """A part of a claim, with its criterion in the units of the effect. The claim is supported
+    where all tests are, and contradicted where one is."""
 
     supported: Annotated[Region, _region("above", "below", "within")]
-    """Where the whole interval has to lie."""
+    """Where the whole 95 % interval has to lie: beyond the smallest effect of interest; or `within`
+    two bounds, of the 90 % interval (equivalence, by two one-sided tests at 5 %)."""
     contradicted: Annotated[Region, _region("above", "below", "outside")]
+    """Where the whole 95 % interval has to lie; for `outside`, beyond one of the two bounds."""
     statistic: Literal["mean", "median", "share"] = "mean"
     """mean (Student's t), median (exact, by ranks), or share (exact, of a yes or no)."""
     leave_out_diverged: bool = False
     """Whether pairs in which a run diverged are left out, and counted beside the effect."""
 
-    @property
-    def criterion(self) -> Criterion:
-        none = 0.0 if self.minus else 1.0 if self.over else None
-        return Criterion(self.supported, self.contradicted, none)
+    def bounds(self) -> tuple[float, ...]:
+        return self.supported.bounds + self.contradicted.bounds
+
+    def criterion(self) -> str:
+        """Return the criterion in words."""
+        return f"supported {self.supported}, contradicted {self.contradicted}"
+
+    def negligible(self) -> Region | None:
+        """Return the effects too small to matter, nearer to none than the bound; None without
+        such."""
+        if len(self.arms()) == 1 or self.supported.side == "within":
+            return None
+        (bound,) = self.supported.bounds
+        mirrored = 1 / bound if self.over else -bound
+        low, high = (mirrored, bound) if self.supported.side == "above" else (bound, mirrored)
+        return Region("within", (low, high)) if low < high else None
+
+    def chance(self) -> float:
+        """Return the largest probability that it is found supported where it does not hold."""
+        level = EQUIVALENCE_LEVEL if self.supported.side == "within" else LEVEL
+        return (1 - level) / 2
 
     @model_validator(mode="after")
     def _check_criterion(self) -> "Test":
@@ -230,9 +203,11 @@ class Test(Comparison):
             )
         pairs = product(self.supported.spans(), self.contradicted.spans())
         if any(max(a, c) < min(b, d) for (a, b), (c, d) in pairs):
-            raise ValueError(f"{self.criterion}: the regions overlap; give ones that share nothing")
-        if self.over and min(self.criterion.bounds()) <= 0:
-            raise ValueError(f"a ratio is above 0, and its bounds are {self.criterion}")
+            raise ValueError(
+                f"{self.criterion()}: the regions overlap; give ones that share nothing"
+            )
+        if self.over and min(self.bounds()) <= 0:
+            raise ValueError(f"a ratio is above 0, and its bounds are {self.criterion()}")
         return self
 
 

@@ -43,24 +43,24 @@ def figure(result: ClaimResult) -> "Figure":
 
 
 def _draw_seeds(axes: "Axes", result: TestResult) -> None:
-    names = result.test.arms()
+    test, names = result.comparison, result.comparison.arms()
     for pair in result.measured:
         axes.plot(range(len(pair)), pair, "-", color="0.75", linewidth=1, zorder=1)
     for i, values in enumerate(zip(*result.measured, strict=True)):
         axes.plot([i] * len(values), values, "o", alpha=0.6, markersize=5, zorder=2)
     axes.set(xlim=(-0.5, len(names) - 0.5), xticks=range(len(names)), xticklabels=names)
-    axes.set_ylabel(textwrap.fill(result.test.in_words(), LABEL_WIDTH), fontsize="small")
-    title = textwrap.fill(f"{result.test.says}, each seed", TITLE_WIDTH)
+    axes.set_ylabel(textwrap.fill(test.in_words(), LABEL_WIDTH), fontsize="small")
+    title = textwrap.fill(f"{test.says}, each seed", TITLE_WIDTH)
     axes.set_title(title, fontsize="small")
 
 
 def _draw_effect(axes: "Axes", result: TestResult) -> None:
-    test, finding = result.test, result.finding
+    test, finding = result.comparison, result.finding
     low = finding.low if math.isfinite(finding.low) else finding.effect
     high = finding.high if math.isfinite(finding.high) else finding.effect
     errors = [[finding.effect - low], [high - finding.effect]]
     axes.errorbar([finding.effect], [0], xerr=errors, fmt="o", capsize=4, color="0.1")
-    bounds = test.criterion.bounds()
+    bounds = test.bounds()
     left, right = min(low, *bounds), max(high, *bounds)
     margin = 0.15 * (right - left or 1.0)
     left, right = left - margin, right + margin
@@ -78,12 +78,11 @@ def description(result: ClaimResult) -> str:
     """Return the numbers of the figure as text: of every test its effect with the interval, and
     each seed's measure."""
     parts = [str(result.verdict)]
-    for test in result.tests:
-        finding = test.finding
-        seeds = ", ".join("/".join(f"{value:.6g}" for value in pair) for pair in test.measured)
+    for tested in result.tests:
+        test, finding = tested.comparison, tested.finding
+        seeds = ", ".join("/".join(f"{value:.6g}" for value in pair) for pair in tested.measured)
         effect = f"{finding.effect:.6g} ({finding.low:.6g} to {finding.high:.6g}), n = {finding.n}"
-        measure = test.test.in_words()
-        parts.append(f"{test.test.says}: {effect}; {measure}, each seed: {seeds}")
+        parts.append(f"{test.says}: {effect}; {test.in_words()}, each seed: {seeds}")
     return "; ".join(parts)
 
 

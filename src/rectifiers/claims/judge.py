@@ -1,10 +1,9 @@
 """From the records of a claim to its verdict: an effect, its interval over seeds, and a criterion
 that stood in the configuration before the runs."""
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import fmean, median
 
@@ -15,7 +14,6 @@ from rectifiers.claims.claims import (
     RATE,
     Claim,
     Comparison,
-    Criterion,
     Search,
     Test,
     claims,
@@ -23,13 +21,12 @@ from rectifiers.claims.claims import (
 )
 from rectifiers.claims.measures import has_diverged
 from rectifiers.claims.records import Runs, runs_of
-from rectifiers.results.statistics import Mean, mean_of, t_interval
+from rectifiers.results.statistics import mean_of, t_interval
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
 LARGEST_LOG = 700  # of a float
 WITHOUT_DIVERGED = "the same where no run diverged"
-Interval = Callable[[float], tuple[float, float]]  # level -> (low, high)
 
 
 class Verdict(StrEnum):
@@ -42,6 +39,7 @@ class Verdict(StrEnum):
     WITHDRAWN = "withdrawn"
     TOO_FEW = "too few runs"
     NOT_RUN = "not run"
+    EXPLORATORY = "exploratory"  # of a comparison without a criterion
 
 
 def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
@@ -74,9 +72,10 @@ def interval_of(values: Sequence[float], statistic: str, level: float) -> tuple[
 
 @dataclass(frozen=True)
 class Finding:
-    """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows.
+    """An effect over `n` seeds (NaN where there is none) with its 95 % interval.
 
-    narrow: the 90 % interval, which decides on equivalence."""
+    narrow: the 90 % interval, which decides on equivalence. is_share: whether the effect is a share
+    of the seeds."""
 
     verdict: Verdict
     n: int = 0
@@ -84,36 +83,67 @@ class Finding:
     low: float = -math.inf
     high: float = math.inf
     narrow: tuple[float, float] = (-math.inf, math.inf)
+    is_share: bool = False
+
+    def text(self, unit: str = "", sign: int = 1) -> str:
+        """Return the effect times `sign` with its interval; a share as `6 of 6 seeds` with its
+        verb for a unit."""
+        if math.isnan(self.effect):
+            return "-"
+        has_interval = math.isfinite(self.low)
+        if self.is_share:
+            spread = f" (95 % CI {100 * self.low:.0f}-{100 * self.high:.0f} %)"
+            return f"{self.effect * self.n:.0f} of {self.n} seeds{unit}" + spread * has_interval
+        low, high = sorted((sign * self.low, sign * self.high))
+        spread = f" ({low:.3g} to {high:.3g})" * has_interval
+        return f"{sign * self.effect:.3g}{unit}{spread}"
+
+    def __format__(self, spec: str) -> str:
+        """Return the text with n. With `the error|points` it says whether the interval lowers or
+        raises the error, and by how many points; of a share, with `train`, that 6 of 6 seeds
+        train."""
+        what, _, unit = spec.partition("|")
+        if self.is_share:
+            return self.text(f" {what}" * bool(what))
+        if not what:
+            return f"{self.text()}, n = {self.n}"
+        sign = -1 if self.high < 0 else 1
+        text = f"{self.text(f' {unit}' * bool(unit), sign)}, n = {self.n}"
+        if self.low > 0 or self.high < 0:
+            return f"{'lowers' if self.high < 0 else 'raises'} {what} by {text}"
+        return f"makes no clear difference to {what}: {text}"
 
 
-def judge(values: Sequence[float], planned: int, statistic: str, criterion: Criterion) -> Finding:
-    """Return the finding from one finite value per seed: a difference where arms are paired, or a
-    log ratio.
+def judge(values: Sequence[float], planned: int, test: Test) -> Finding:
+    """Return the finding from one finite effect per seed; those of ratios in logarithms.
 
     planned: the seeds that the configuration asks for. Fewer are no verdict, which prevents
     optional stopping."""
     if not values:
         return Finding(Verdict.NOT_RUN)
-    if not all(map(math.isfinite, values)):
-        raise ValueError(f"values that are not finite: {values}")
-    n, effect = len(values), median(values) if statistic == "median" else fmean(values)
+    n, statistic, is_share = len(values), test.statistic, test.statistic == "share"
+    numbers = list(map(math.log, values)) if test.over else values
+
+    def in_units(*numbers: float) -> tuple[float, ...]:
+        return tuple(map(_exp, numbers)) if test.over else numbers
+
+    (effect,) = in_units(median(numbers) if statistic == "median" else fmean(numbers))
     if n < max(planned, FEWEST[statistic]):
-        return Finding(Verdict.TOO_FEW, n, effect)
-    verdict = decide(criterion, functools.partial(interval_of, values, statistic))
-    wide, narrow = (interval_of(values, statistic, x) for x in (LEVEL, EQUIVALENCE_LEVEL))
-    return Finding(verdict, n, effect, *wide, narrow)
+        return Finding(Verdict.TOO_FEW, n, effect, is_share=is_share)
+    low, high = in_units(*interval_of(numbers, statistic, LEVEL))
+    left, right = in_units(*interval_of(numbers, statistic, EQUIVALENCE_LEVEL))
+    narrow, negligible, verdict = (left, right), test.negligible(), Verdict.INCONCLUSIVE
+    if test.supported.holds(narrow if test.supported.side == "within" else (low, high)):
+        verdict = Verdict.SUPPORTED
+    elif test.contradicted.holds((low, high)):
+        verdict = Verdict.CONTRADICTED
+    elif negligible is not None and negligible.holds(narrow):
+        verdict = Verdict.NO_EFFECT
+    return Finding(verdict, n, effect, low, high, narrow, is_share)
 
 
-def decide(criterion: Criterion, interval: Interval) -> Verdict:
-    """Return the verdict that follows from an effect's intervals."""
-    if criterion.supported.holds(interval(criterion.level_of_support())):
-        return Verdict.SUPPORTED
-    if criterion.contradicted.holds(interval(LEVEL)):
-        return Verdict.CONTRADICTED
-    negligible = criterion.negligible()
-    if negligible is not None and negligible.holds(interval(EQUIVALENCE_LEVEL)):
-        return Verdict.NO_EFFECT
-    return Verdict.INCONCLUSIVE
+def _exp(number: float) -> float:
+    return math.inf if number > LARGEST_LOG else math.exp(number)
 
 
 def combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
@@ -130,23 +160,41 @@ Pairs = Sequence[Sequence[TrainingRecord]]  # per seed the records of all arms
 
 @dataclass(frozen=True)
 class Description:
-    """What a comparison gives over the pairs of which no run diverged. It is judged by nothing.
-
-    mean: of the effects; None where there is none. measured: the measure of each arm, by pair."""
+    """A comparison with its finding. measured: of every pair that counts, the measure of `of` and
+    of what it is compared with."""
 
     comparison: Comparison
-    mean: Mean | None
-    measured: Sequence[tuple[float, ...]]
+    finding: Finding
+    measured: Sequence[tuple[float, ...]] = ()
 
-    def n(self) -> int:
-        """Return how many pairs it is of."""
-        return self.mean.n if self.mean else 0
+
+@dataclass(frozen=True)
+class TestResult(Description):
+    """A test with its finding.
+
+    diverged: how many runs of each arm did, of `seeds`. left_out: the pairs that do not count.
+    trained: the same without the runs that diverged, where a mean counts them as guessing."""
+
+    comparison: Test
+    diverged: Mapping[str, int] = field(default_factory=dict)
+    seeds: int = 0
+    left_out: int = 0
+    trained: Description | None = None
 
 
 def describe(comparison: Comparison, pairs: Pairs) -> Description:
-    """Return the description of pairs of records, one per arm of the comparison."""
-    measured, effects = _measured(comparison, [p for p in pairs if not any(map(has_diverged, p))])
-    return Description(comparison, mean_of(effects) if effects else None, measured)
+    """Return what a comparison gives over the pairs of which no run diverged, judged by nothing.
+
+    pairs: of each seed the records of the comparison's arms."""
+    measured, effects = _measured(comparison, _trained(pairs))
+    mean = mean_of(effects) if effects else None
+    numbers = (mean.n, mean.mean, mean.low, mean.high) if mean else ()
+    return Description(comparison, Finding(Verdict.EXPLORATORY, *numbers), measured)
+
+
+def _trained(pairs: Pairs) -> Pairs:
+    """The pairs of which no run diverged."""
+    return [pair for pair in pairs if not any(map(has_diverged, pair))]
 
 
 def _measured(comparison: Comparison, pairs: Pairs) -> tuple[list[tuple[float, ...]], list[float]]:
@@ -154,23 +202,6 @@ def _measured(comparison: Comparison, pairs: Pairs) -> tuple[list[tuple[float, .
     measured = [values for p in pairs if (values := comparison.measured(p)) is not None]
     effects = [effect for m in measured if (effect := comparison.effect(m)) is not None]
     return measured, effects
-
-
-@dataclass(frozen=True)
-class TestResult:
-    """A test with its finding.
-
-    diverged: how many runs of each arm did, of `seeds`. left_out: the pairs that do not count.
-    measured: of every pair that counts, the measure of `of` and of what it is compared with.
-    trained: the same without the runs that diverged, where a mean counts them as guessing."""
-
-    test: Test
-    finding: Finding
-    diverged: Mapping[str, int] = field(default_factory=dict)
-    seeds: int = 0
-    left_out: int = 0
-    measured: Sequence[tuple[float, ...]] = ()
-    trained: Description | None = None
 
 
 @dataclass(frozen=True)
@@ -218,28 +249,18 @@ def _pairs(arms: Sequence[Mapping[int, TrainingRecord]]) -> Pairs:
 
 def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
     pairs = _pairs([runs[arm] for arm in test.arms()])
-    counted = pairs
-    if test.leave_out_diverged:
-        counted = [pair for pair in pairs if not any(map(has_diverged, pair))]
+    counted = _trained(pairs) if test.leave_out_diverged else pairs
     left_out = len(pairs) - len(counted)
     measured, values = _measured(test, counted)
-    criterion = test.criterion
-    if test.over:
-        values, criterion = list(map(math.log, values)), criterion.in_logs()
-    finding = judge(values, planned - left_out, test.statistic, criterion)
-    if pairs and finding.verdict is Verdict.NOT_RUN:
+    finding = judge(values, planned - left_out, test)
+    if pairs and not values:
         finding = Finding(Verdict.TOO_FEW)
-    if test.over and values:
-        logs = (finding.effect, finding.low, finding.high, *finding.narrow)
-        effect, low, high, *narrow = (math.inf if x > LARGEST_LOG else math.exp(x) for x in logs)
-        ends = (narrow[0], narrow[1])
-        finding = replace(finding, effect=effect, low=low, high=high, narrow=ends)
     lost = {arm: sum(has_diverged(pair[i]) for pair in pairs) for i, arm in enumerate(test.arms())}
     trained = None
     counts_guesses = any(lost.values()) and not test.leave_out_diverged
     if counts_guesses and test.statistic == "mean" and not test.over:
         trained = describe(test.model_copy(update={"says": WITHOUT_DIVERGED}), pairs)
-    return TestResult(test, finding, lost, len(pairs), left_out, measured, trained)
+    return TestResult(test, finding, measured, lost, len(pairs), left_out, trained)
 
 
 def rate_means(search: Search, arm: str, runs: Runs) -> dict[float, float | None]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from statistics import fmean
 
-from rectifiers.claims.claims import Claim, Comparison, Test, claims
+from rectifiers.claims.claims import Claim, Test, claims
 from rectifiers.claims.judge import (
     ClaimResult,
     Description,
@@ -30,7 +30,6 @@ from rectifiers.runtime.console import printable
 from rectifiers.runtime.files import load_yaml
 
 COMMAND = "python scripts/claims.py run"
-NOT_JUDGED = "exploratory"
 MENTION = re.compile(r"\bclaim/(\w+)")
 
 
@@ -39,8 +38,8 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
     head = ("test", "measure: arms", "n", "effect (95 % interval)", "criterion", "finding")
     lines = []
     for test in result.tests:
-        lines.append(_test_line(test, _criterion(test.test), str(test.finding.verdict)))
-        lines += [_test_line(test.trained)] if test.trained and test.trained.n() else []
+        lines.append(_test_line(test))
+        lines += [_test_line(test.trained)] if test.trained and test.trained.finding.n else []
     lines += map(_test_line, result.descriptions)
     changes = load_yaml((FOLDER / "changes.yaml").read_text())
     return render(
@@ -70,7 +69,7 @@ def reason(result: ClaimResult) -> str:
     if result.verdict is Verdict.TOO_FEW:
         runs = min(test.finding.n for test in result.tests)
         return f": there are runs of {runs} of the {claim.seeds} seeds that a verdict needs"
-    says = "; ".join(test.test.says for test in tests)
+    says = "; ".join(test.comparison.says for test in tests)
     return f" in {len(tests)} of {len(result.tests)} tests: {says}" if tests else ""
 
 
@@ -78,48 +77,41 @@ def has_figure(result: ClaimResult) -> bool:
     return any(test.measured for test in result.tests)
 
 
-def _test_line(
-    result: TestResult | Description, criterion: str = "-", finding: str = NOT_JUDGED
-) -> list[str]:
+def _test_line(result: Description) -> list[str]:
+    comparison, finding = result.comparison, result.finding
+    statistic, n, narrow, criterion = "mean", str(finding.n), "", "-"
     if isinstance(result, TestResult):
-        comparison: Comparison = result.test
-        statistic, n, narrow = result.test.statistic, counts(result), _narrow(result)
-    else:
-        comparison, statistic, n, narrow = result.comparison, "mean", str(result.n()), ""
+        statistic, n = result.comparison.statistic, counts(result)
+        narrow, criterion = _narrow(result), _criterion(result.comparison)
     words = f"{comparison.in_words()}: {comparison.compared()}"
     if statistic != "mean":
         words += f" ({statistic} {'of' if statistic == 'share' else 'over'} seeds)"
     elif comparison.minus and result.measured:
         one, other = map(fmean, zip(*result.measured, strict=True))
         words += f" ({one:.3g} and {other:.3g})"
-    return [comparison.says, words, n, effect_text(result, comparison) + narrow, criterion, finding]
+    effect = effect_text(result) + narrow
+    return [comparison.says, words, n, effect, criterion, str(finding.verdict)]
 
 
 def _narrow(result: TestResult) -> str:
     """The 90 % interval, where it is what decides; else nothing."""
-    is_within = result.test.supported.side == "within"
+    is_within = result.comparison.supported.side == "within"
     verdicts = (Verdict.NO_EFFECT, Verdict.INCONCLUSIVE, *[Verdict.SUPPORTED] * is_within)
-    if result.finding.verdict not in verdicts or not (is_within or _negligible(result.test)):
+    may_decide = is_within or result.comparison.negligible()
+    if result.finding.verdict not in verdicts or not may_decide:
         return ""
     low, high = result.finding.narrow
     return f"<br>90 % interval: {low:.3g} to {high:.3g}"
 
 
-def _negligible(test: Test) -> tuple[float, ...]:
-    """The bounds of the effects too small to matter; empty without such."""
-    region = (test.criterion.in_logs() if test.over else test.criterion).negligible()
-    bounds = region.bounds if region else ()
-    return tuple(map(math.exp, bounds)) if test.over else bounds
-
-
 def _criterion(test: Test) -> str:
     """The criterion in words: of a share in percent, and with the effects too small to matter."""
     if test.statistic == "share":
-        criterion = test.criterion
-        regions = (("supported", criterion.supported), ("contradicted", criterion.contradicted))
+        regions = (("supported", test.supported), ("contradicted", test.contradicted))
         return ", ".join(f"{name} {x.side} {100 * x.bounds[0]:g} %" for name, x in regions)
-    bounds = " to ".join(f"{bound:.3g}" for bound in _negligible(test))
-    return str(test.criterion) + f", no effect that matters within {bounds}" * bool(bounds)
+    negligible = test.negligible()
+    bounds = " to ".join(f"{bound:.3g}" for bound in negligible.bounds) if negligible else ""
+    return test.criterion() + f", no effect that matters within {bounds}" * bool(bounds)
 
 
 def _with_links(text: str) -> str:

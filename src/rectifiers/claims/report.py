@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from rectifiers.claims.claims import Claim, claims
-from rectifiers.claims.judge import ClaimResult, Verdict
+from rectifiers.claims.judge import ClaimResult, Finding, Verdict
 from rectifiers.claims.measures import error, has_diverged
 from rectifiers.claims.page import claim_page
 from rectifiers.claims.records import runs_of
@@ -16,7 +16,6 @@ from rectifiers.claims.text import (
     FOLDER,
     NO_EVIDENCE,
     NO_VERDICT,
-    Effect,
     counts,
     data_of,
     deciding_part,
@@ -123,7 +122,7 @@ def _linked(result: ClaimResult) -> str:
 
 def _in_words(text: str, result: ClaimResult, path: Path) -> str:
     try:
-        return text.format(*map(Effect.of, result.tests), **facts(result))
+        return text.format(*(test.finding for test in result.tests), **facts(result))
     except (KeyError, IndexError) as missing:
         raise InputError(f"{path.name}: {result.claim.name} has no {{{missing}}}") from missing
 
@@ -164,16 +163,15 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
     )
 
 
-def facts(result: ClaimResult) -> dict[str, Effect | str]:
+def facts(result: ClaimResult) -> dict[str, Finding | str]:
     """Return what a text may name beside the tests' effects: `d0` the first description, `t0` the
     first test where no run diverged, `lost` how many of its runs did, `answer` the verdict as a
     reply."""
-    named: dict[str, Effect | str] = {"answer": ANSWERS.get(result.verdict, "Undecided")}
+    named: dict[str, Finding | str] = {"answer": ANSWERS.get(result.verdict, "Undecided")}
     first = result.tests[0]
     named["lost"] = ", ".join(f"{n} of {first.seeds}" for n in first.diverged.values() if n)
-    named |= {f"d{i}": Effect.of(d) for i, d in enumerate(result.descriptions)}
-    trained = ((i, test.trained) for i, test in enumerate(result.tests))
-    return named | {f"t{i}": Effect.of(d) for i, d in trained if d is not None}
+    named |= {f"d{i}": described.finding for i, described in enumerate(result.descriptions)}
+    return named | {f"t{i}": t.trained.finding for i, t in enumerate(result.tests) if t.trained}
 
 
 def claims_page(results: Sequence[ClaimResult]) -> str:
@@ -186,7 +184,7 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
         count=len(evidence),
         counts=_counts(evidence),
         judged=len(judged),
-        supported=sum(max(t.test.criterion.chance() for t in r.tests) for r in judged),
+        supported=sum(max(t.comparison.chance() for t in r.tests) for r in judged),
         contradicted=sum(0.025 * len(result.tests) for result in judged),
         checks=[result.claim.name for result in results if result.claim.is_check],
         rows=markdown(head, map(_claim_row, in_order(results))),
@@ -194,12 +192,13 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
 
 
 def _counts(results: Sequence[ClaimResult]) -> str:
-    return ", ".join(f"{sum(r.verdict is v for r in results)} {v}" for v in Verdict)
+    numbers = Counter(result.verdict for result in results)
+    return ", ".join(f"{numbers[verdict]} {verdict}" for verdict in Verdict if numbers[verdict])
 
 
 def _claim_row(result: ClaimResult) -> list[str]:
     claim = result.claim
-    effects = [f"{test.test.says}: {effect_text(test, test.test)}" for test in result.tests]
+    effects = [f"{test.comparison.says}: {effect_text(test)}" for test in result.tests]
     n = dict.fromkeys(map(counts, result.tests))
     part = deciding_part(result).removeprefix(", ")
     verdict = str(result.verdict) + " (a check)" * claim.is_check + f" ({part})" * bool(part)

@@ -1,17 +1,9 @@
 """How the claims' documents put numbers into words: effects, verdicts, and the scale of runs."""
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-from rectifiers.claims.claims import Comparison
-from rectifiers.claims.judge import (
-    ClaimResult,
-    Description,
-    TestResult,
-    Verdict,
-)
+from rectifiers.claims.judge import ClaimResult, Description, TestResult, Verdict
 from rectifiers.results.frame import SAME_IMAGES
 from rectifiers.runs.record import TrainingRecord
 
@@ -23,58 +15,10 @@ NO_VERDICT = (Verdict.TOO_FEW, Verdict.NOT_RUN)
 NO_EVIDENCE = (*NO_VERDICT, Verdict.WITHDRAWN)
 
 
-@dataclass(frozen=True)
-class Effect:
-    """An effect over n seeds with its 95 % interval, as texts name it; NaN where there is none."""
-
-    n: int
-    value: float
-    low: float
-    high: float
-    is_share: bool = False
-
-    @classmethod
-    def of(cls, result: TestResult | Description) -> "Effect":
-        if isinstance(result, TestResult):
-            finding, is_share = result.finding, result.test.statistic == "share"
-            return cls(finding.n, finding.effect, finding.low, finding.high, is_share)
-        mean = result.mean
-        if mean is None or math.isnan(mean.low):
-            return cls(result.n(), mean.mean if mean else math.nan, -math.inf, math.inf)
-        return cls(mean.n, mean.mean, mean.low, mean.high)
-
-    def text(self, unit: str = "", sign: int = 1) -> str:
-        """Return the effect times `sign` with its interval; a share as `6 of 6 seeds` with its
-        verb for a unit."""
-        if math.isnan(self.value):
-            return "-"
-        has_interval = math.isfinite(self.low)
-        if self.is_share:
-            spread = f" (95 % CI {100 * self.low:.0f}-{100 * self.high:.0f} %)"
-            return f"{self.value * self.n:.0f} of {self.n} seeds{unit}" + spread * has_interval
-        low, high = sorted((sign * self.low, sign * self.high))
-        spread = f" ({low:.3g} to {high:.3g})" * has_interval
-        return f"{sign * self.value:.3g}{unit}{spread}"
-
-    def __format__(self, spec: str) -> str:
-        """Return the text with n. With `the error|points` it says whether the interval lowers or
-        raises the error, and by how many points; of a share, with `train`, that 6 of 6 seeds
-        train."""
-        what, _, unit = spec.partition("|")
-        if self.is_share:
-            return self.text(f" {what}" * bool(what))
-        if not what:
-            return f"{self.text()}, n = {self.n}"
-        sign = -1 if self.high < 0 else 1
-        text = f"{self.text(f' {unit}' * bool(unit), sign)}, n = {self.n}"
-        if not math.isfinite(self.low) or self.low <= 0 <= self.high:
-            return f"makes no clear difference to {what}: {text}"
-        return f"{'lowers' if self.high < 0 else 'raises'} {what} by {text}"
-
-
-def effect_text(result: TestResult | Description, comparison: Comparison) -> str:
-    effect, unit = Effect.of(result), comparison.unit()
-    return effect.text(f" {unit}" * bool(unit) * (not effect.is_share))
+def effect_text(result: Description) -> str:
+    """Return an effect with its unit and interval."""
+    unit = result.comparison.unit()
+    return result.finding.text(f" {unit}" * bool(unit) * (not result.finding.is_share))
 
 
 def counts(result: TestResult) -> str:
