@@ -15,9 +15,8 @@ import lzma
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,9 @@ from rectifiers.runtime.machine import no_garbage_collection
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 RUNS = Path("runs")
-# of committed files, beside the three here; each names what differs, and the command to write it
+# of committed files; each names what differs, and the command to write it
 CHECKS = (
+    *(f"report.py {name} --check" for name in ("claims", "tables", "readme")),
     "benchmark.py check",
     "initialization.py --check",
     "libraries.py --check",
@@ -116,23 +116,16 @@ def collect(runs: Path) -> Outcome:
     return {"copied": copied, "claims": added, "left_out": left_out}, "\n".join([*copied, *added])
 
 
-@functools.cache
-def records_of_claims() -> list[TrainingRecord]:
-    """Return the records that answer claims."""
-    return claim_records.load(RESULTS / "claims")
-
-
 def write_tables(check: bool) -> Outcome:
     """Write results/TABLES.md and the list of experiments that it shows."""
     documents.write_or_check({EXPERIMENTS: experiments()}, check, "make table")
     known_experiments.cache_clear()
-    found, of_claims = tables.load(RESULTS / "records"), records_of_claims()
+    found, of_claims = tables.load(RESULTS / "records"), claim_records.load(RESULTS / "claims")
     found += claims_report.for_tables(of_claims)
     concluded = claims_report.conclusions([answer(claim, of_claims) for claim in claims()])
     path, made = RESULTS / "TABLES.md", tables.document(found, concluded)
     documents.write_or_check({path: tables.render_markdown(made)}, check, "make table")
-    outcome = {"path": str(path), "written": not check, "tables": [asdict(table) for table in made]}
-    return outcome, "" if check else str(path)
+    return {"path": str(path)}, "" if check else str(path)
 
 
 def experiments() -> str:
@@ -163,31 +156,28 @@ def write_claims(check: bool) -> Outcome:
     texts = {claim_records.arms_path(claim): arms_text(claim) for claim in claims() if claim.arms}
     documents.write_or_check(texts, check, "make claims")
     claim_records.arm_hashes.cache_clear()
-    found = records_of_claims()
+    found = claim_records.load(folder)
     problem = check_claims(found)
     results = [answer(claim, found) for claim in claims()]
     texts |= {RESULTS / p: text for p, text in claims_report.pages(results, found).items()}
     for claim in (claim for claim in claims() if claim.tests):
         texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, found)
-    drawings = RESULTS / claims_report.FIGURES
-    drawn = {drawings / f"{r.claim.name}.svg": r for r in results if has_figure(r)}
-    words = {svg: figures.description(result) for svg, result in drawn.items()}
-    changed = [svg for svg in drawn if not documents.shows(svg, words[svg])]
-    if check:
-        left = {path for suffix in ("csv", "md", "yaml") for path in folder.glob(f"*.{suffix}")}
-        left |= {*drawings.glob("*.svg")}
-        stale = documents.stale_files(texts, left - drawn.keys())
-        documents.refuse_stale([*stale, *changed], "make claims")
-    else:
-        documents.write_or_check(texts, check, "make claims")
-        for svg in changed:
-            documents.write_svg(figures.figure(drawn[svg]), svg, svg.stem, words[svg])
+    drawn = RESULTS / claims_report.FIGURES
+    drawings = {
+        drawn / f"{result.claim.name}.svg": documents.Drawing(
+            figures.description(result), functools.partial(figures.figure, result)
+        )
+        for result in results
+        if has_figure(result)
+    }
+    existing = [*drawn.glob("*.svg"), *folder.glob("*.csv"), *folder.glob("*.md")]
+    existing += folder.glob("*.yaml")
+    documents.write_or_check(texts, check, "make claims", drawings, existing)
     if problem and check:
         raise InputError(problem)
     print(problem, end="\n" * bool(problem), file=sys.stderr)
     verdicts = {result.claim.name: str(result.verdict) for result in results}
-    outcome = {"path": str(path), "written": not check, "verdicts": verdicts}
-    return outcome, "" if check else str(path)
+    return {"path": str(path), "verdicts": verdicts}, "" if check else str(path)
 
 
 def arms_text(claim: Claim) -> str:
@@ -228,8 +218,7 @@ def write_readme(check: bool) -> Outcome:
     """Write the run and the picture that README.md and the first tutorial show."""
     from rectifiers.claims import figures
 
-    readme, command = ROOT / "README.md", "python scripts/report.py readme"
-    tutorial = ROOT / "docs" / "tutorials" / "first-run.md"
+    readme, tutorial = ROOT / "README.md", ROOT / "docs" / "tutorials" / "first-run.md"
     record = records.parse(lzma.decompress((RESULTS / "make_train.json.xz").read_bytes()))
     printed = io.StringIO()
     print_record(record, Console(file=printed, width=80))
@@ -243,19 +232,17 @@ def write_readme(check: bool) -> Outcome:
     }.items():
         block = "\n".join(["```", *shown, "```\n"])
         texts[path] = documents.filled(path.read_text(), "make train", block)
-    curves = figures.pictured_curves(records_of_claims())
+    curves = figures.pictured_curves(claim_records.load(RESULTS / "claims"))
     words = figures.picture_description(curves)
-    images = ROOT / "docs" / "images"
-    pictures = {images / f"thirty-layers-{page}.svg": page for page in figures.INKS}
-    if check:
-        stale = [svg for svg in pictures if not documents.shows(svg, words)]
-        documents.refuse_stale([*documents.stale_files(texts), *stale], command)
-    else:
-        documents.write_or_check(texts, check, command)
-        for svg, page in pictures.items():
-            documents.write_svg(figures.picture(curves, page), svg, svg.stem, words)
+    pictures = {
+        ROOT / "docs" / "images" / f"thirty-layers-{page}.svg": documents.Drawing(
+            words, functools.partial(figures.picture, curves, page)
+        )
+        for page in figures.INKS
+    }
+    documents.write_or_check(texts, check, "python scripts/report.py readme", pictures)
     paths = [str(path) for path in (*texts, *pictures)]
-    return {"paths": paths, "written": not check}, "" if check else "\n".join(paths)
+    return {"paths": paths}, "" if check else "\n".join(paths)
 
 
 def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
@@ -273,9 +260,6 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
     return {"path": place}, place
 
 
-OWN_CHECKS = {"tables": write_tables, "claims": write_claims, "readme": write_readme}
-
-
 def check_all() -> Outcome:
     """Compute each committed result again, and name the files that differ."""
 
@@ -285,18 +269,9 @@ def check_all() -> Outcome:
         done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
         return done.stderr.strip().removeprefix("error: ") or "it fails" if done.returncode else ""
 
-    def own(function: Callable[[bool], Outcome]) -> str:
-        try:
-            function(True)
-        except InputError as error:
-            return str(error)
-        return ""
-
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        others = threads.map(run, CHECKS)
-        errors = {f"report.py {name} --check": own(check) for name, check in OWN_CHECKS.items()}
-        errors |= dict(zip(CHECKS, others, strict=True))
-    stale = {command: error for command, error in errors.items() if error}
+        errors = zip(CHECKS, threads.map(run, CHECKS), strict=True)
+        stale = {command: error for command, error in errors if error}
     lines = [f"{command}: {error}" for command, error in stale.items()]
     return {"stale": stale}, "\n".join(lines) or "every committed file is what the records say"
 

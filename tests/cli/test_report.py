@@ -13,7 +13,6 @@ import pytest
 from conftest import ROOT, load_script
 from made_up import altered, result
 from rectifiers.runs import record as records
-from rectifiers.runtime.errors import InputError
 from sentences import sentence
 
 FIRST = "e6eb31a64f10"
@@ -87,10 +86,6 @@ def test_check_names_what_differs_and_ends_with_1(report, monkeypatch, capsys, t
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "CHECKS", ("good.py --check", "stale.py --check", "broken.py"))
 
-    def differs(check: bool) -> None:
-        raise InputError(f"B.md; {check}")
-
-    monkeypatch.setattr(report, "OWN_CHECKS", {"equal": lambda check: None, "own": differs})
     (tmp_path / "scripts").mkdir()
     stale = "import sys; sys.exit(f'error: A.md; {sys.argv[1:]}')"
     for name, text in {"good": "", "stale": stale, "broken": "1 / 0"}.items():
@@ -99,8 +94,7 @@ def test_check_names_what_differs_and_ends_with_1(report, monkeypatch, capsys, t
         call(report, monkeypatch, "check", "--json")
     assert left.value.code == 1
     found = json.loads(capsys.readouterr().out)
-    assert found["stale"].keys() == {"report.py own --check", "stale.py --check", "broken.py"}
-    assert found["stale"]["report.py own --check"] == "B.md; True"
+    assert found["stale"].keys() == {"stale.py --check", "broken.py"}
     assert found["stale"]["stale.py --check"] == "A.md; ['--check']"
     assert found["stale"]["broken.py"].endswith("ZeroDivisionError: division by zero")
 

@@ -8,34 +8,28 @@ import pytest
 from matplotlib.figure import Figure
 
 from rectifiers.results.documents import (
+    Drawing,
     Table,
     filled,
     shows,
-    stale_files,
     write_or_check,
     write_svg,
 )
 from rectifiers.runtime.errors import InputError
 
 
-def test_changed_missing_and_unexpected_files_are_stale(tmp_path: Path) -> None:
-    expected, other = {tmp_path / "a.csv": "1\n", tmp_path / "b.csv": "2\n"}, tmp_path / "other.csv"
-    for path, text in {**expected, other: ""}.items():
-        path.write_text(text)
-    assert stale_files(expected, expected) == []
-    assert stale_files(expected, tmp_path.glob("*.csv")) == [other]
-    (tmp_path / "a.csv").write_text("2\n")
-    (tmp_path / "b.csv").unlink()
-    assert stale_files(expected) == list(expected)
-
-
 def test_check_names_files_and_writes_none(tmp_path: Path) -> None:
     texts = {tmp_path / "a.md": "1", tmp_path / "b.md": "2"}
-    with pytest.raises(InputError, match=r"\S+a\.md, \S+b\.md; run make it"):
-        write_or_check(texts, True, "make it")
+    drawings = {tmp_path / "c.svg": Drawing("two numbers", Figure)}
+    with pytest.raises(InputError, match=r"\S+a\.md, \S+b\.md, \S+c\.svg; run make it"):
+        write_or_check(texts, True, "make it", drawings)
     assert not list(tmp_path.iterdir())
-    write_or_check(texts, False, "make it")
-    write_or_check(texts, True, "make it")
+    write_or_check(texts, False, "make it", drawings)
+    write_or_check(texts, True, "make it", drawings, tmp_path.iterdir())
+    (tmp_path / "a.md").write_text("2")
+    (tmp_path / "other.md").write_text("")
+    with pytest.raises(InputError, match=r"say: \S+a\.md, \S+other\.md; run make it"):
+        write_or_check(texts, True, "make it", drawings, tmp_path.iterdir())
 
 
 def test_one_block_of_a_document_is_filled() -> None:

@@ -2,10 +2,10 @@
 a page; written, or compared with what they would be."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape
 
 from rectifiers.results.statistics import mean_of
@@ -106,24 +106,32 @@ def shows(path: Path, description: str) -> bool:
     return path.is_file() and f">{escape(description)}<" in path.read_text()
 
 
-def write_or_check(texts: Mapping[Path, str], check: bool, command: str) -> None:
-    """Write the files, or with `check` refuse those that have another text; `command` is what
-    writes them."""
-    if check:
-        refuse_stale(stale_files(texts), command)
-    else:
-        for path in stale_files(texts):
-            write_text(path, texts[path])
+class Drawing(NamedTuple):
+    """A figure that is drawn only where its SVG does not hold this description of its numbers."""
+
+    description: str
+    draw: "Callable[[], Figure]"
 
 
-def stale_files(texts: Mapping[Path, str], existing: Iterable[Path] = ()) -> list[Path]:
-    """Return the files that do not have these texts, and the existing ones that are none of
-    them."""
+def write_or_check(
+    texts: Mapping[Path, str],
+    check: bool,
+    command: str,
+    drawings: Mapping[Path, Drawing] | None = None,
+    existing: Iterable[Path] = (),
+) -> None:
+    """Write the files that are out of date, or with `check` refuse them, and those of the existing
+    ones that are neither texts nor drawings; `command` is what writes them."""
+    drawings = drawings or {}
     changed = [p for p, text in texts.items() if not p.is_file() or p.read_text() != text]
-    return [*changed, *sorted(set(existing) - texts.keys())]
-
-
-def refuse_stale(stale: Iterable[Path], command: str) -> None:
-    """Raise an InputError that names the files and the command, where there are any."""
-    if named := ", ".join(map(str, stale)):
-        raise InputError(f"not what the records say: {named}; run {command}")
+    redrawn = [p for p, drawing in drawings.items() if not shows(p, drawing.description)]
+    if check:
+        left = sorted(set(existing) - texts.keys() - drawings.keys())
+        if named := ", ".join(map(str, [*changed, *left, *redrawn])):
+            raise InputError(f"not what the records say: {named}; run {command}")
+        return
+    for path in changed:
+        write_text(path, texts[path])
+    for path in redrawn:
+        description, draw = drawings[path]
+        write_svg(draw(), path, path.stem, description)
