@@ -1,10 +1,8 @@
 """The card of an activation and an initialiser: what theory predicts, what the network does at
 initialisation, and the results on the tasks, as Markdown with a figure.
 
-The measured parts are plain dictionaries. Each is cached in `cache_dir` as soon as it is measured,
-so an interrupted card resumes."""
+The measured parts are plain dictionaries."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,19 +15,17 @@ from matplotlib.figure import Figure
 from rectifiers.analysis.output import MAPS, MEASURED, THEORY, cell, column, new_figure
 from rectifiers.benchmark import ranking
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
-from rectifiers.benchmark.ranking import BASELINES, difference, score_text
-from rectifiers.benchmark.run import MAX_BYTES, EntryResults, refusal, search
+from rectifiers.benchmark.ranking import BASELINES, Ranking, difference, score_text
+from rectifiers.benchmark.run import EntryResults, refusal, search
 from rectifiers.results.documents import markdown, write_svg
 from rectifiers.results.statistics import Mean
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import read_bytes, write_text
+from rectifiers.runtime.files import write_text
 from rectifiers.runtime.machine import name as processor_name
 from rectifiers.runtime.schema import value_at
-from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 
 PARTS = {"theory": "Theory", "init": "At initialisation", "cost": "Cost"}  # besides the runs
 DEEP, TIMED = "deep50", "conv6"  # the tasks whose network starts, and whose steps are timed
@@ -107,38 +103,22 @@ class Card:
 
 
 def measure(entry: Entry) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Return the measured parts of an entry's card, and for the others why they were not measured.
-
-    Raises:
-        Stopped: where a signal asked for it; the same call goes on with the next part.
-    """
+    """Return the measured parts of an entry's card, and for the others why they were not
+    measured."""
     from rectifiers.training.lightning import isolated
 
     parts, failed = {}, {}
     config = entry.config(benchmark().tasks[DEEP])
-    with deferring_signals(), isolated(config):
+    with isolated(config):
         reason = refusal(config)
         for name in PARTS:
             try:
                 if reason is not None:
                     raise InputError(reason)
-                parts[name] = _cached(name, entry, config)
+                parts[name] = _measure(name, entry, config)
             except InputError as error:
                 failed[name] = printable(str(error))
-            stop_if_requested("while the card was measured")
     return parts, failed
-
-
-def _cached(name: str, entry: Entry, config: RunConfig) -> dict[str, Any]:
-    """Return a part from the cache, whose key is the entry's settings and the code, or measure
-    it."""
-    groups = {"entry": config.activation.as_dict(), "init": config.init.as_dict()}
-    key = run_id({**groups, "code": code_fingerprint()})
-    path = config.cache_dir / "cards" / f"{name}-{key}.json"
-    if not path.is_file():
-        write_text(path, json.dumps(_measure(name, entry, config), allow_nan=False))
-    part: dict[str, Any] = json.loads(read_bytes(path, MAX_BYTES))
-    return part
 
 
 def _measure(name: str, entry: Entry, config: RunConfig) -> dict[str, Any]:
@@ -169,7 +149,7 @@ def _headline(card: Card) -> str:
         ranked = ranking.ranked_tasks(entries, size)
         tasks = [task for task in ranked if task in complete]
         where = f"{name} on {_listed(tasks)} alone" if tasks and tasks != ranked else name
-        sentences = [f"{where}: {_place(ranking.ranking(entries, tasks), name)}."] if tasks else []
+        sentences = [f"{where}: {_place(Ranking.of(entries, tasks), name)}."] if tasks else []
         if tasks and name != ranking.REFERENCE:
             sentences.append(f"{_against_relu(results, entries[ranking.REFERENCE], tasks)}.")
         if (depth := ranking.depth_reached(results, size)) is not None:
@@ -181,7 +161,7 @@ def _headline(card: Card) -> str:
     return "\n".join(lines) or "No task is complete of both this entry and ReLU.\n"
 
 
-def _place(ranks: ranking.Ranking, name: str) -> str:
+def _place(ranks: Ranking, name: str) -> str:
     """Return "place 4 of 38, tied with 2 to 7"."""
     placed = [other for other in ranks.names if other not in benchmark().controls]
     if name not in placed:

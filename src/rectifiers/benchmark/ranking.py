@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, exp
-from typing import NamedTuple
 
 import numpy as np
 
@@ -43,31 +42,15 @@ search are the same for all.
 """
 
 
-class Interval(NamedTuple):
-    """A number with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, samples: np.ndarray) -> "Interval":
-        """Take the first sample for the number, and the others for its draws."""
-        return cls(float(samples[0]), *map(float, np.quantile(samples[1:], TAILS)))
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
-
-
-def bootstrap(results: EntryResults, task: str, draws: int = DRAWS) -> np.ndarray:
-    """Return an entry's mean error on test, in percent, [1 + draws]: as it is, and then with seeds
+def bootstrap(results: EntryResults, task: str) -> np.ndarray:
+    """Return an entry's mean error on test, in percent, [1 + DRAWS]: as it is, and then with seeds
     drawn with replacement, the same for all entries.
 
     Where a draw of the search's seeds chooses another rate, the error is that of these runs."""
     spec = benchmark()
     generator = np.random.default_rng([0, list(spec.tasks).index(task)])
     seeds = len(spec.search_seeds)
-    drawn = generator.integers(seeds, size=(draws, seeds))
+    drawn = generator.integers(seeds, size=(DRAWS, seeds))
     judged = np.array([run.error_pct for run in results.judged(task)])
     rates, chosen = search(task, results.runs)
     val = val_errors(task, rates, results.runs)
@@ -77,31 +60,35 @@ def bootstrap(results: EntryResults, task: str, draws: int = DRAWS) -> np.ndarra
     test = np.array([[by_run[rate, seed] for seed in spec.search_seeds] for rate in rates])
     picked = select(val[:, drawn].swapaxes(0, 1))
     at_rate = test[picked[:, None], drawn].mean(-1)
-    means = judged[generator.integers(len(judged), size=(draws, len(judged)))].mean(-1)
+    means = judged[generator.integers(len(judged), size=(DRAWS, len(judged)))].mean(-1)
     means = np.where(picked == rates.index(chosen), means, at_rate)
     return np.concatenate([[judged.mean()], means])
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Entries by mean log error ratio to ReLU, the best first. samples: [1 + draws, entries]."""
+    """Entries by mean log error ratio to ReLU, the best first. samples: [1 + DRAWS, entries]."""
 
     names: list[str]
     samples: np.ndarray
 
     @classmethod
     def of(cls, entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> "Ranking":
-        """Rank entries that are complete on `tasks`; ReLU's is one of them."""
+        """Rank the entries that are complete on `tasks`, controls among them; ReLU's is one."""
         logs = {}
         for name, results in entries.items():
+            if any(results.gap(task) for task in tasks):
+                continue
             errors = [bootstrap(results, task).clip(LEAST_ERROR_PCT) for task in tasks]
             logs[name] = np.log(errors).mean(0)
         names = sorted(logs, key=lambda name: (logs[name][0], name))
         return cls(names, np.stack([logs[name] - logs[REFERENCE] for name in names], axis=1))
 
-    def ratio(self, name: str) -> Interval:
-        """Return an entry's error as a factor of ReLU's."""
-        return Interval(*map(exp, Interval.of(self.samples[:, self.names.index(name)])))
+    def ratio(self, name: str) -> tuple[float, float, float]:
+        """Return an entry's error as a factor of ReLU's, with its interval."""
+        logs = self.samples[:, self.names.index(name)]
+        low, high = np.quantile(logs[1:], TAILS)
+        return exp(logs[0]), exp(low), exp(high)
 
     def ties(self, name: str) -> list[str]:
         """Return the entries whose difference to one, paired by draw, has 0 in its interval."""
@@ -206,16 +193,6 @@ def ranked_tasks(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     return [name for name in tasks if reference.gap(name) is None and name not in refused]
 
 
-def ranking(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> Ranking:
-    """Return the ranking of all entries that are complete on `tasks`, controls among them."""
-    complete = {
-        name: results
-        for name, results in entries.items()
-        if all(results.gap(task) is None for task in tasks)
-    }
-    return Ranking.of(complete, tasks)
-
-
 def leaderboard(entries: Mapping[str, EntryResults]) -> str:
     """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked."""
     spec = benchmark()
@@ -233,7 +210,7 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     spec, tasks = benchmark(), ranked_tasks(entries, size)
     if not tasks:
         return [f"Nothing to compare with: `{REFERENCE}` is complete on no error task.\n"]
-    ranks = ranking(entries, tasks)
+    ranks = Ranking.of(entries, tasks)
     placed = [name for name in ranks.names if name not in spec.controls]
     tied = ranks.ties(placed[0])
     head = ["entry", "place", "error / ReLU's (95 % CI)", *(f"{task}, %" for task in tasks)]
@@ -242,7 +219,8 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     def row(name: str, place: str) -> list[str]:
         results = entries[name]
         depth = depth_reached(results, size)
-        cells = [name, place, str(ranks.ratio(name))]
+        ratio, low, high = ranks.ratio(name)
+        cells = [name, place, f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
         cells += [score_text(results, task) for task in tasks]
         cells.append("-" if depth is None else str(depth))
         return [*cells, "-" if results.cost is None else f"{results.cost:.2f}"]

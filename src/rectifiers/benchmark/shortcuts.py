@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from pandas import DataFrame, Series
 
 from rectifiers.analysis.output import MAPS, MEASURED, new_figure
 from rectifiers.benchmark.definition import benchmark
@@ -112,15 +113,16 @@ def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
     judged = shortcuts(placed, tasks) if tasks else []
     if not judged:
         return None
-    names = list(dict.fromkeys(row.shortcut for row in judged))
-    names.sort(key=lambda name: -_wrong(judged, name))
+    frame = DataFrame(judged)
+    by_task = frame.pivot_table("wrong_pct", "shortcut", "task").reindex(columns=tasks)
+    shortcut = frame.groupby("shortcut", sort=False).wrong_pct
+    summary = shortcut.agg(["mean", "count"]).sort_values("mean", ascending=False, kind="stable")
     rows = []
-    for name in names:
-        shares = [f"{_wrong(judged, name, task):.1f}" for task in tasks]
-        number = sum(row.shortcut == name for row in judged)
-        rows.append([name, f"{_wrong(judged, name):.1f}", *shares, str(number)])
+    for name, share, number in summary.itertuples():
+        shares = [f"{by_task.loc[name, task]:.1f}" for task in tasks]
+        rows.append([name, f"{share:.1f}", *shares, str(number)])
     head = ["shortcut", "names the other winner, %", *tasks, "pairs"]
-    by_task = Table("By task", 2, head, rows, MEANINGS.format(one=ONE_SEED).rstrip())
+    task_table = Table("By task", 2, head, rows, MEANINGS.format(one=ONE_SEED).rstrip())
 
     cells = []
     pairs = [row for row in judged if row.shortcut == ONE_SEED]
@@ -129,26 +131,20 @@ def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
         cells.append([*row.pair, row.task, mean.signed(), f"{row.wrong_pct:.0f}"])
     head = ["entry", "other", "task", "entry minus other, points (95 % CI)", "wrong, %"]
     note = "The pairs for which one seed is wrong most often:"
-    by_pair = Table("By pair", 2, head, cells, note)
-    text = "\n".join([PAGE, by_task.markdown(), by_pair.markdown()])
-    return text, _figure(judged, names, tasks)
+    pair_table = Table("By pair", 2, head, cells, note)
+    text = "\n".join([PAGE, task_table.markdown(), pair_table.markdown()])
+    return text, _figure(summary["mean"], by_task)
 
 
-def _wrong(judged: Sequence[Judged], shortcut: str, task: str | None = None) -> float:
-    """Return the mean share of a shortcut, on one task or on all."""
-    rows = [row for row in judged if row.shortcut == shortcut and task in (None, row.task)]
-    return float(np.mean([row.wrong_pct for row in rows])) if rows else float("nan")
-
-
-def _figure(judged: Sequence[Judged], names: Sequence[str], tasks: Sequence[str]) -> Figure:
+def _figure(shares: Series, by_task: DataFrame) -> Figure:
     """Draw a bar for each shortcut, and a dot for each of its tasks."""
     figure = new_figure(8, 3.2)
     axes = figure.subplots()
-    for y, name in enumerate(names):
-        axes.barh(y, _wrong(judged, name), color=MEASURED, alpha=0.35, height=0.6)
-        for task in tasks:
-            axes.plot(_wrong(judged, name, task), y, "o", ms=4, color=MAPS)
-    axes.set_yticks(range(len(names)), names)
+    for y, (name, share) in enumerate(shares.items()):
+        axes.barh(y, share, color=MEASURED, alpha=0.35, height=0.6)
+        for wrong in by_task.loc[name]:
+            axes.plot(wrong, y, "o", ms=4, color=MAPS)
+    axes.set_yticks(range(len(shares)), list(shares.index))
     axes.invert_yaxis()
     axes.set_xlabel("comparisons that name the other winner, % (dots: one task)")
     return figure
