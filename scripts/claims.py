@@ -4,7 +4,7 @@ Examples:
   python scripts/claims.py list
   python scripts/claims.py run                              all runs that have no record yet
   python scripts/claims.py run figure3 dead_units --again   all runs of two claims, on this machine
-  python scripts/claims.py search cifar_table2 --root data/cifar10
+  python scripts/claims.py search cifar_table2 data.root=data/cifar10
   python scripts/claims.py run cifar_table2 trainer=gpu data.num_workers=1 --jobs 8   on a GPU
 """
 
@@ -90,14 +90,13 @@ def missing(
             job = [f"claim={claim.name}", *overrides, *ALWAYS]
             job += [f"runs_dir='{runs}'", f"seed={seed}"]
             outcome = outcome_of(job)
-            if outcome_of([*job, *more]) != outcome:  # which may not compose one by one
-                parts = ([*job, *more[: n + 1]] for n in range(len(more)))
-                n = next(n for n, part in enumerate(parts) if outcome_of(part) != outcome)
+            job += more
+            if more and outcome_of(job) != outcome:
                 raise InputError(
-                    f"{more[n]} changes what a run of {claim.name} is or measures; leave it out",
+                    f"{' '.join(more)}: this changes what a run of {claim.name} is or measures; "
+                    "leave it out",
                     status=2,
                 )
-            job += more
             name = outcome[0]
             path = runs / name / "record.json"
             if path.exists():
@@ -140,7 +139,6 @@ def main() -> None:
             text = "runs at a time (default: one per free core; on a GPU, one)"
             add("--jobs", type=int, help=text)
             add("--again", action="store_true", help="also make runs that results/claims has")
-            add("--root", type=Path, help="folder of the data (data.root)")
             add(
                 "--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)"
             )
@@ -155,8 +153,6 @@ def main() -> None:
             if is_changed():
                 note = "the code has uncommitted changes, so these runs cannot enter results/claims"
                 print(note, file=sys.stderr)
-            if options.root is not None:
-                more.append(f"data.root='{options.root.absolute()}'")
             is_search = options.command == "search"
             jobs = missing(wanted, options.runs, more, again=options.again, search=is_search)
             print(f"missing runs: {len(jobs)}", file=sys.stderr)

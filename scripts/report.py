@@ -200,10 +200,7 @@ def check_claims(found: Sequence[TrainingRecord]) -> str:
     """Check that each criterion is older than its runs and that each arm has the rate that its
     search found best; return why the former cannot be said, or nothing."""
     for claim in claims():
-        if claim.search:
-            check_rates(
-                claim.name, claim.search, claim.arms, claim_records.search_runs(claim, found)
-            )
+        check_rates(claim, claim_records.search_runs(claim, found))
     judged = ((claim, claim_records.runs_of(claim, found)) for claim in claims() if claim.tests)
     unknown = claim_records.check_criteria(judged)
     if not unknown:

@@ -5,14 +5,19 @@ from typing import Any
 import pytest
 
 from made_up import diverged, epoch, training
-from rectifiers.claims.claims import Search, claims, name_of, parse
+from rectifiers.claims.claims import Claim, Search, claims, name_of, parse
 from rectifiers.claims.judge import best_rate, check_rates, rate_means
 from rectifiers.claims.records import arm_hashes
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
 SEARCH = Search(rates=(0.1, 0.01, 0.001), seeds=(1000,), overrides=("trainer.max_epochs=1",))
-ARMS = {"relu": ["optim.lr=0.01"], "prelu": ["activation=prelu", "optim.lr=0.1"]}
+ARMS = {"relu": ("optim.lr=0.01",), "prelu": ("activation=prelu", "optim.lr=0.1")}
+
+
+def claim_with(search: Search) -> Claim:
+    words = dict.fromkeys(("statement", "source", "not_run"), "x")
+    return Claim(name="made_up", arms=ARMS, search=search, **words)
 
 
 def found(error: float) -> TrainingRecord:
@@ -77,10 +82,10 @@ def test_what_a_claim_is_judged_by_can_choose() -> None:
 
 
 def test_a_rate_other_than_the_best_is_refused() -> None:
-    check_rates("made_up", SEARCH, ARMS, runs("relu", 30.0, 20.0, 40.0))
-    check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0))
+    check_rates(claim_with(SEARCH), runs("relu", 30.0, 20.0, 40.0))
+    check_rates(claim_with(SEARCH), runs("relu", 10.0, 20.0))
     with pytest.raises(InputError, match=r"claim/made_up: arm relu is to have.*give"):
-        check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0, 40.0))
+        check_rates(claim_with(SEARCH), runs("relu", 10.0, 20.0, 40.0))
 
 
 def test_arm_is_the_best_of_its_alternatives() -> None:
@@ -89,10 +94,10 @@ def test_arm_is_the_best_of_its_alternatives() -> None:
     assert search.arms(ARMS)["slope_01 at 0.1"][:2] == ["activation=leaky_relu", "optim.lr=0.1"]
     assert len(search.arms(ARMS)) == 9
     relu, better = runs("relu", 30.0, 20.0, 40.0), runs("slope_01", 19.0, 30.0, 40.0)
-    check_rates("made_up", search, ARMS, relu | runs("slope_01", 21.0, 30.0, 40.0))
-    check_rates("made_up", search, ARMS, relu | runs("slope_01", 19.0))  # two are missing
+    check_rates(claim_with(search), relu | runs("slope_01", 21.0, 30.0, 40.0))
+    check_rates(claim_with(search), relu | runs("slope_01", 19.0))  # two are missing
     with pytest.raises(InputError, match=r"claim/made_up: slope_01 is better than arm relu"):
-        check_rates("made_up", search, ARMS, relu | better)
+        check_rates(claim_with(search), relu | better)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,10 @@ class Verdict(StrEnum):
     EXPLORATORY = "exploratory"  # of a comparison without a criterion
 
 
+NO_VERDICT = (Verdict.TOO_FEW, Verdict.NOT_RUN)
+NO_EVIDENCE = (*NO_VERDICT, Verdict.WITHDRAWN)
+
+
 def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
     """Return the exact interval of the median between two order statistics, for any distribution
     and for values of which only a bound is known (a loss that was not reached)."""
@@ -167,6 +171,11 @@ class Description:
     finding: Finding
     measured: Sequence[tuple[float, ...]] = ()
 
+    def text(self) -> str:
+        """Return the effect with its unit and interval."""
+        unit = self.comparison.unit()
+        return self.finding.text(f" {unit}" * bool(unit) * (not self.finding.is_share))
+
 
 @dataclass(frozen=True)
 class TestResult(Description):
@@ -180,6 +189,14 @@ class TestResult(Description):
     seeds: int = 0
     left_out: int = 0
     trained: Description | None = None
+
+    def counts(self) -> str:
+        """Return the seeds, how many runs of each arm diverged, and what is left out."""
+        if not any(self.diverged.values()):
+            return str(self.finding.n)
+        by_arm = ", ".join(f"{arm} {n} of {self.seeds}" for arm, n in self.diverged.items())
+        left_out = f"; pairs left out: {self.left_out}" if self.left_out else ""
+        return f"{self.finding.n} (diverged: {by_arm}{left_out})"
 
 
 def describe(comparison: Comparison, pairs: Pairs) -> Description:
@@ -213,6 +230,16 @@ class ClaimResult:
     tests: Sequence[TestResult] = ()
     descriptions: Sequence[Description] = ()
     records: Sequence[TrainingRecord] = ()
+
+    def deciding_tests(self) -> list[TestResult]:
+        """Return the tests that give the claim a verdict which the others do not have."""
+        tests = [test for test in self.tests if test.finding.verdict is self.verdict]
+        return tests if len(tests) < len(self.tests) and self.verdict not in NO_EVIDENCE else []
+
+    def deciding_part(self) -> str:
+        """Return how many tests give the verdict, as in `1 of 2 tests`; empty where all do."""
+        tests = self.deciding_tests()
+        return f"{len(tests)} of {len(self.tests)} tests" if tests else ""
 
 
 def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
@@ -289,21 +316,22 @@ def best_rate(search: Search, arm: str, runs: Runs) -> tuple[float, float] | Non
     return min(pairs) if len(pairs) == len(means) else None
 
 
-def check_rates(claim: str, search: Search, arms: Mapping[str, Sequence[str]], runs: Runs) -> None:
+def check_rates(claim: Claim, runs: Runs) -> None:
     """Check that every arm has the rate that its search found best, and is itself the best of what
-    it was chosen from, as far as the runs are there."""
-    for arm, others in search.others.items():
-        best = {name: best_rate(search, name, runs) for name in (arm, *others)}
-        means = {name: pair[0] for name, pair in best.items() if pair is not None}
-        if len(means) == len(best) and means[arm] > min(means.values()):
-            better = min(means, key=means.__getitem__)
-            raise InputError(f"claim/{claim}: {better} is better than arm {arm}; exchange them")
-    for arm, overrides in arms.items():
-        pair = best_rate(search, arm, runs)
-        rates = [float(x.removeprefix(RATE)) for x in overrides if x.startswith(RATE)]
-        if pair is not None and rates[:1] != [pair[1]]:
-            rate = rates[0] if rates else "none of its own"
+    it was chosen from, as far as the `runs` of the search are there."""
+    if (search := claim.search) is None:
+        return
+    for arm, overrides in claim.arms.items():
+        if (best := best_rate(search, arm, runs)) is None:
+            continue
+        mean, rate = best
+        for other in search.others.get(arm, {}):
+            if (pair := best_rate(search, other, runs)) is not None and pair[0] < mean:
+                raise InputError(
+                    f"claim/{claim.name}: {other} is better than arm {arm}; exchange them"
+                )
+        if not any(x.startswith(RATE) and float(x.removeprefix(RATE)) == rate for x in overrides):
             raise InputError(
-                f"claim/{claim}: arm {arm} is to have {RATE}{pair[1]:g}, which its search found "
-                f"best, and has {rate}; give that, and run the claim again"
+                f"claim/{claim.name}: arm {arm} is to have {RATE}{rate:g}, which its search found "
+                "best; give that, and run the claim again"
             )

@@ -15,15 +15,7 @@ from rectifiers.claims.judge import (
     rate_means,
 )
 from rectifiers.claims.records import search_runs
-from rectifiers.claims.text import (
-    FIGURES,
-    FOLDER,
-    counts,
-    deciding_tests,
-    effect_text,
-    render,
-    scale,
-)
+from rectifiers.claims.text import FIGURES, FOLDER, render, scale
 from rectifiers.results.documents import markdown, without_html
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
@@ -61,7 +53,7 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
 
 def reason(result: ClaimResult) -> str:
     """Return what follows a claim's verdict on its page: why, where its tests do not all say so."""
-    claim, tests = result.claim, deciding_tests(result)
+    claim, tests = result.claim, result.deciding_tests()
     if claim.withdrawn or claim.not_run:
         return f": {claim.withdrawn or claim.not_run}"
     if result.verdict is Verdict.NOT_RUN:
@@ -81,7 +73,7 @@ def _test_line(result: Description) -> list[str]:
     comparison, finding = result.comparison, result.finding
     statistic, n, narrow, criterion = "mean", str(finding.n), "", "-"
     if isinstance(result, TestResult):
-        statistic, n = result.comparison.statistic, counts(result)
+        statistic, n = result.comparison.statistic, result.counts()
         narrow, criterion = _narrow(result), _criterion(result.comparison)
     words = f"{comparison.in_words()}: {comparison.compared()}"
     if statistic != "mean":
@@ -89,7 +81,7 @@ def _test_line(result: Description) -> list[str]:
     elif comparison.minus and result.measured:
         one, other = map(fmean, zip(*result.measured, strict=True))
         words += f" ({one:.3g} and {other:.3g})"
-    effect = effect_text(result) + narrow
+    effect = result.text() + narrow
     return [comparison.says, words, n, effect, criterion, str(finding.verdict)]
 
 

@@ -7,22 +7,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from rectifiers.claims.claims import Claim, claims
-from rectifiers.claims.judge import ClaimResult, Finding, Verdict
+from rectifiers.claims.judge import NO_EVIDENCE, NO_VERDICT, ClaimResult, Finding, Verdict
 from rectifiers.claims.measures import error, has_diverged
 from rectifiers.claims.page import claim_page
 from rectifiers.claims.records import runs_of
-from rectifiers.claims.text import (
-    FIGURES,
-    FOLDER,
-    NO_EVIDENCE,
-    NO_VERDICT,
-    counts,
-    data_of,
-    deciding_part,
-    effect_text,
-    render,
-    scale,
-)
+from rectifiers.claims.text import FIGURES, FOLDER, data_of, render, scale
 from rectifiers.results.documents import markdown
 from rectifiers.results.frame import code_of, machine_of
 from rectifiers.results.tables import layout
@@ -116,8 +105,8 @@ def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
 
 
 def _linked(result: ClaimResult) -> str:
-    part = deciding_part(result)
-    return f"{result.verdict} ([{result.claim.name}](claims/{result.claim.name}.md){part})"
+    name, part = result.claim.name, result.deciding_part()
+    return f"{result.verdict} ([{name}](claims/{name}.md){f', {part}' * bool(part)})"
 
 
 def _in_words(text: str, result: ClaimResult, path: Path) -> str:
@@ -198,9 +187,9 @@ def _counts(results: Sequence[ClaimResult]) -> str:
 
 def _claim_row(result: ClaimResult) -> list[str]:
     claim = result.claim
-    effects = [f"{test.comparison.says}: {effect_text(test)}" for test in result.tests]
-    n = dict.fromkeys(map(counts, result.tests))
-    part = deciding_part(result).removeprefix(", ")
+    effects = [f"{test.comparison.says}: {test.text()}" for test in result.tests]
+    n = dict.fromkeys(test.counts() for test in result.tests)
+    part = result.deciding_part()
     verdict = str(result.verdict) + " (a check)" * claim.is_check + f" ({part})" * bool(part)
     cells = [f"[{claim.name}](claims/{claim.name}.md)", verdict, claim.statement]
     is_run = bool(result.records)

@@ -1,9 +1,9 @@
-"""How the claims' documents put numbers into words: effects, verdicts, and the scale of runs."""
+"""What the pages of claims share: the setting of runs in words, and templates."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from rectifiers.claims.judge import ClaimResult, Description, TestResult, Verdict
+from rectifiers.claims.judge import ClaimResult
 from rectifiers.results.frame import SAME_IMAGES
 from rectifiers.runs.record import TrainingRecord
 
@@ -11,34 +11,6 @@ FOLDER = Path(__file__).parent
 FIGURES = "figures/claims"  # below results/
 UNTRAINED = 1e-20  # a learning rate below it moves no weight
 CONTENTS = {"9cc199493aade0c6e1fea908bb89d1a1": "imagenette"}  # what a folder of images holds
-NO_VERDICT = (Verdict.TOO_FEW, Verdict.NOT_RUN)
-NO_EVIDENCE = (*NO_VERDICT, Verdict.WITHDRAWN)
-
-
-def effect_text(result: Description) -> str:
-    """Return an effect with its unit and interval."""
-    unit = result.comparison.unit()
-    return result.finding.text(f" {unit}" * bool(unit) * (not result.finding.is_share))
-
-
-def counts(result: TestResult) -> str:
-    """Return the seeds of a test, how many runs of each arm diverged, and what is left out."""
-    if not any(result.diverged.values()):
-        return str(result.finding.n)
-    by_arm = ", ".join(f"{arm} {n} of {result.seeds}" for arm, n in result.diverged.items())
-    left_out = f"; pairs left out: {result.left_out}" if result.left_out else ""
-    return f"{result.finding.n} (diverged: {by_arm}{left_out})"
-
-
-def deciding_tests(result: ClaimResult) -> list[TestResult]:
-    """The tests that give a claim a verdict that the others do not have."""
-    tests = [test for test in result.tests if test.finding.verdict is result.verdict]
-    return tests if len(tests) < len(result.tests) and result.verdict not in NO_EVIDENCE else []
-
-
-def deciding_part(result: ClaimResult) -> str:
-    tests = deciding_tests(result)
-    return f", {len(tests)} of {len(result.tests)} tests" if tests else ""
 
 
 def scale(result: ClaimResult, short: bool = True) -> str:
