@@ -89,8 +89,6 @@ THEORY: dict[str, Any] = {
     "chi": 1.06,
     "map_slope": 1.08,
     "fixed_point_word": "repels",
-    "curve": {"z": [-1.0, 1.0], "f": [0.0, 1.0], "slope": [0.0, 1.0]},
-    "flat_share": 0.1,
     "fixed_point": 1.0,
     "variance_depth": None,
 }

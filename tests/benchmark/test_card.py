@@ -32,7 +32,7 @@ def test_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
         "| 1.80 (quartiles 1.60 to 1.90, 15 rounds) |",
     ):
         assert part in text
-    assert "responses, log10" in drawn
+    assert "difference in points" in drawn
 
 
 def entries_of(*errors: float) -> list[EntryResults]:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rectifiers.analysis.output import MAPS, MEASURED, THEORY, cell, column, new_figure
+from rectifiers.analysis.output import MEASURED, cell, new_figure
 from rectifiers.benchmark import ranking
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
 from rectifiers.benchmark.ranking import BASELINES, Ranking, difference, score_text
@@ -43,7 +42,6 @@ THEORY_ROWS = {
     "correlation_fixed_point": "fixed point of the correlation",
     "variance_depth": "depth scale of the variance, layers",
     "correlation_depth": "depth scale of the correlation, layers",
-    "flat_share": "share of N(0, 1) inputs with |f'| < 0.05",
 }
 
 LIMITS = """Networks and data are small and training is short: a place here says nothing about
@@ -260,34 +258,9 @@ def _cost(part: dict[str, Any]) -> str:
 
 
 def figure(card: Card) -> Figure:
-    """Draw the differences of errors, the function, and a deep network at initialisation; a part
-    that was not measured stays empty."""
-    drawn = new_figure(10, 7, card.results.entry)
-    axes = drawn.subplot_mosaic([["tasks", name] for name in ("function", "forward", "backward")])
-    _plot_differences(axes["tasks"], card)
-    axes["function"].set_title("the activation and its derivative (thin)", fontsize=10)
-    axes["function"].set_ylim(-2, 4)
-    if curve := card.parts.get("theory", {}).get("curve"):
-        axes["function"].plot(curve["z"], curve["f"], color=MEASURED)
-        axes["function"].plot(curve["z"], curve["slope"], color=MAPS, lw=1)
-    layers = card.parts.get("init", {}).get("layers", [])
-    _plot_depth(axes["forward"], layers, "response", "responses, log10 E[y²] by layer")
-    _plot_depth(axes["backward"], layers, "gradient", "gradients, log10 E[Δy²] by layer")
-    return drawn
-
-
-def _plot_depth(axes: Axes, layers: list[dict[str, Any]], moment: str, title: str) -> None:
-    """Draw measured means with their 95 % band, and what infinite width has, dashed."""
-    depths = range(1, len(layers) + 1)
-    mean, low, high = (column(layers, f"{moment}_second.{key}") for key in ("mean", "low", "high"))
-    axes.plot(depths, mean, color=MEASURED)
-    axes.fill_between(depths, low, high, color=MEASURED, alpha=0.2)
-    axes.plot(depths, column(layers, f"theory.{moment}"), "--", color=THEORY)
-    axes.set_title(f"{title} (dashed: infinite width)", fontsize=10)
-
-
-def _plot_differences(axes: Axes, card: Card) -> None:
     """Draw the differences of errors to the baselines, with intervals: a row each, by task."""
+    drawn = new_figure(8, 6, card.results.entry)
+    axes = drawn.subplots()
     rows: list[tuple[str, Mean | None]] = []
     for task in card.complete_tasks():
         if benchmark().tasks[task].depth is None:
@@ -300,6 +273,6 @@ def _plot_differences(axes: Axes, card: Card) -> None:
             axes.plot(mean.mean, y, "o", ms=4, color=MEASURED)
     axes.axvline(0, color="0.7", lw=1)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
-    axes.invert_yaxis()
-    axes.margins(y=0.03)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_title("difference in points of error, 95 % CI: better | worse", fontsize=10)
+    return drawn

@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rectifiers.activation_modules import outputs, pieces
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.gains import normal_mean
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar
@@ -24,8 +22,6 @@ from rectifiers.theory.stability import stability
 from rectifiers.training.build import initial_network
 
 SMALLEST, LARGEST = 2 * mean_field.SMALLEST, mean_field.LARGEST / 2  # of a fixed point
-FLAT = 0.05  # of |f'|, below which a response counts as saturated
-CURVE = 81  # points from -4 to 4
 ROUNDS, STEPS, BATCH = 15, 3, 64
 BASELINE = "relu"
 
@@ -45,32 +41,9 @@ def theory(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
         reason = "it is no function of one number, so no map of correlations is known"
         return section | {"unknown": reason}
     try:
-        return section | _curve(activation) | _maps(activation, weight_variance)
+        return section | _maps(activation, weight_variance)
     except InputError as error:
         return section | {"unknown": str(error)}
-
-
-def _curve(activation: nn.Module) -> dict[str, Any]:
-    """The function and its derivative on a grid, and the share of N(0, 1) at which it is flat."""
-    exact = activation.double().eval()
-    channels = max((p.numel() for p in exact.parameters() if p.dim() == 1), default=1)
-
-    def value(z: Tensor) -> Tensor:
-        """The mean over channels of f at the numbers z, [N]."""
-        return exact(z[:, None].repeat(1, channels)).mean(1)
-
-    def slope(z: Tensor) -> Tensor:
-        with torch.enable_grad():
-            nodes = z.clone().requires_grad_()
-            return torch.autograd.grad(value(nodes).sum(), nodes)[0]
-
-    z = torch.linspace(-4, 4, CURVE, dtype=torch.float64)
-    with torch.no_grad():
-        values = value(z)
-    return {
-        "curve": {"z": z.tolist(), "f": values.tolist(), "slope": slope(z).tolist()},
-        "flat_share": normal_mean(lambda nodes: (slope(nodes).abs() < FLAT).double()),
-    }
 
 
 def _maps(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
