@@ -273,6 +273,6 @@ def figure(card: Card) -> Figure:
             axes.plot(mean.mean, y, "o", ms=4, color=MEASURED)
     axes.axvline(0, color="0.7", lw=1)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
     axes.set_title("difference in points of error, 95 % CI: better | worse", fontsize=10)
     return drawn
