@@ -93,6 +93,21 @@ def test_ties_make_no_median_significant() -> None:
     assert judge([-1.0] * 6, 6, MEDIAN).verdict is Verdict.CONTRADICTED
 
 
+@pytest.mark.parametrize("statistic", ["mean", "median"])
+def test_ratios_that_reach_a_bound_are_inconclusive(statistic: str) -> None:
+    for bound in (3.0, 10.0, 1 / 3):  # exp(log(3)) is above 3
+        test = criterion({"above": bound}, {"below": bound}, over="b", statistic=statistic)
+        assert judge([bound] * 6, 6, test).verdict is Verdict.INCONCLUSIVE
+        assert judge([bound * 1.01] * 6, 6, test).verdict is Verdict.SUPPORTED
+
+
+def test_ratio_without_a_finite_logarithm_is_no_effect() -> None:
+    ratio = criterion({"above": 1.2}, {"below": 1}, over="b")
+    for measured in ((1e300, 1e-300), (1e-300, 1e300), (0.0, 1.0), (1.0, 0.0), (-2.0, -1.0)):
+        assert ratio.effect(measured) is None
+    assert ratio.effect((3.0, 2.0)) == 1.5
+
+
 @pytest.mark.parametrize("statistic", sorted(FEWEST))
 def test_too_few_seeds_are_no_verdict(statistic: str) -> None:
     fewest, test = FEWEST[statistic], MOST.model_copy(update={"statistic": statistic})

@@ -17,7 +17,7 @@ which no run reads and which holds the fields of `Claim`. For example:
 import functools
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -60,6 +60,10 @@ class Region:
     def holds(self, interval: tuple[float, float]) -> bool:
         """Return whether the whole interval lies inside, clear of the bounds."""
         return any(low < interval[0] and interval[1] < high for low, high in self.spans())
+
+    def scaled(self, scale: Callable[[float], float]) -> "Region":
+        """Return the region of `scale(number)`, which rises with the number."""
+        return Region(self.side, tuple(map(scale, self.bounds)))
 
     def __str__(self) -> str:
         return f"{self.side} {' to '.join(f'{bound:g}' for bound in self.bounds)}"
@@ -147,13 +151,14 @@ class Comparison(Measured):
         return finite if len(finite) == len(values) else None
 
     def effect(self, measured: Sequence[float]) -> float | None:
-        """Return one seed's effect; None for a ratio that has no logarithm."""
+        """Return one seed's effect; None for a ratio that has no finite logarithm."""
         if len(measured) == 1:
             return measured[0]
         value, other = measured
-        if self.over:
-            return value / other if value > 0 and other > 0 else None
-        return value - other
+        if not self.over:
+            return value - other
+        ratio = value / other if other > 0 else 0.0
+        return ratio if 0 < ratio < math.inf else None
 
 
 class Test(Comparison):

@@ -2,7 +2,7 @@
 that stood in the configuration before the runs."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import fmean, median
@@ -126,24 +126,24 @@ def judge(values: Sequence[float], planned: int, test: Test) -> Finding:
     if not values:
         return Finding(Verdict.NOT_RUN)
     n, statistic, is_share = len(values), test.statistic, test.statistic == "share"
-    numbers = list(map(math.log, values)) if test.over else values
-
-    def in_units(*numbers: float) -> tuple[float, ...]:
-        return tuple(map(_exp, numbers)) if test.over else numbers
-
-    (effect,) = in_units(median(numbers) if statistic == "median" else fmean(numbers))
+    # a ratio that reaches a bound exactly does so in logarithms, too
+    scale: Callable[[float], float] = math.log if test.over else float
+    in_units: Callable[[float], float] = _exp if test.over else float
+    numbers = list(map(scale, values))
+    effect = in_units(median(numbers) if statistic == "median" else fmean(numbers))
     if n < max(planned, FEWEST[statistic]):
         return Finding(Verdict.TOO_FEW, n, effect, is_share=is_share)
-    low, high = in_units(*interval_of(numbers, statistic, LEVEL))
-    left, right = in_units(*interval_of(numbers, statistic, EQUIVALENCE_LEVEL))
-    narrow, negligible, verdict = (left, right), test.negligible(), Verdict.INCONCLUSIVE
-    if test.supported.holds(narrow if test.supported.side == "within" else (low, high)):
+    wide, narrow = (interval_of(numbers, statistic, x) for x in (LEVEL, EQUIVALENCE_LEVEL))
+    negligible, verdict = test.negligible(), Verdict.INCONCLUSIVE
+    decides = narrow if test.supported.side == "within" else wide
+    if test.supported.scaled(scale).holds(decides):
         verdict = Verdict.SUPPORTED
-    elif test.contradicted.holds((low, high)):
+    elif test.contradicted.scaled(scale).holds(wide):
         verdict = Verdict.CONTRADICTED
-    elif negligible is not None and negligible.holds(narrow):
+    elif negligible is not None and negligible.scaled(scale).holds(narrow):
         verdict = Verdict.NO_EFFECT
-    return Finding(verdict, n, effect, low, high, narrow, is_share)
+    low, high, left, right = map(in_units, (*wide, *narrow))
+    return Finding(verdict, n, effect, low, high, (left, right), is_share)
 
 
 def _exp(number: float) -> float:
