@@ -302,12 +302,20 @@ def check_activation(activation: nn.Module, channels: int, sides: Sequence[int] 
     x = torch.randn(EXAMPLES, channels * pieces(activation), *sides, generator=generator)
     expected = (EXAMPLES, channels * outputs(activation), *sides)
     name, z = f"activation {describe(activation)}", x.clone().requires_grad_()
+    gradient = torch.zeros(())
     try:
         with torch.enable_grad():
             y = activation.eval()(z.clone())  # a copy, because the activation may work in place
+        if isinstance(y, Tensor) and y.requires_grad:
+            # weighted, because the sum of a softmax is constant
+            weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
+            (gradient,) = torch.autograd.grad(y, z, weights, materialize_grads=True)
     except Exception as error:  # a user's activation may raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{name} cannot be applied to {list(x.shape)} ({reason})") from error
+        raise InputError(
+            f"{name} cannot be applied to {list(x.shape)} with a gradient ({reason}); give one "
+            "that works on any number of images, by torch's functions alone"
+        ) from error
     if not isinstance(y, Tensor) or y.shape != expected:
         got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
         raise InputError(
@@ -319,16 +327,12 @@ def check_activation(activation: nn.Module, channels: int, sides: Sequence[int] 
         raise InputError(
             f"{name} is not finite for all z ~ N(0, 1); give one that is finite for every number"
         )
-    # weighted, because the sum of a softmax is constant
-    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
-    if y.requires_grad:
-        (gradient,) = torch.autograd.grad(y, z, weights, allow_unused=True, materialize_grads=True)
-        if gradient.any():
-            return x
-    raise InputError(
-        f"{name} has a derivative of 0 almost everywhere, so no layer before it learns; give "
-        "another activation"
-    )
+    if not gradient.any():
+        raise InputError(
+            f"{name} has a derivative of 0 almost everywhere, so no layer before it learns; give "
+            "another activation"
+        )
+    return x
 
 
 def check_gain(activation: nn.Module, x: Tensor) -> None:
