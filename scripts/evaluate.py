@@ -24,7 +24,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rectifiers.cli.composition import all_keys, composed, override
+from rectifiers.cli.composition import composed, override
 from rectifiers.cli.finished import of_run
 from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
@@ -39,7 +39,7 @@ from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 def test(arguments: list[str]) -> None:
     """Do what the command line asks for, and print what comes out."""
     trust, arguments = split_trust(arguments)
-    check_arguments(arguments, all_keys)
+    check_arguments(arguments)
     values = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     names = [name.strip() for name in values.pop("run", "").strip("[]").split(",")]
     if not all(names):

@@ -22,7 +22,6 @@ from rich.console import Console
 from rectifiers.cli.composition import (
     VERSION_BASE,
     Choices,
-    all_keys,
     choices_of,
     compose_with_choices,
     expand_names,
@@ -61,7 +60,7 @@ def main() -> None:
     with cli_errors(), ignore_broken_pipe():
         try:
             with hydra_errors():
-                check_arguments(sys.argv[1:], all_keys)
+                check_arguments(sys.argv[1:])
                 sys.argv[1:] = expand_names(sys.argv[1:])
                 if any(typed.startswith("hydra.run.dir=") for typed in sys.argv):
                     sys.argv.append("hydra.output_subdir=.hydra")  # what the folder is asked for
@@ -85,7 +84,7 @@ def hydra_errors() -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise refusal(error, sys.argv[1:]) from error
+        raise refusal(error) from error
     finally:
         del os.environ[SHOW_ALL]
         if before is not None:
