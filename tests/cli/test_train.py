@@ -74,7 +74,10 @@ REFUSED = [
     (["logger.wandb.project=x"], ["logger.wandb.project", "logger=wandb"]),
     (["logger=wandb", "logger.wandb.projct=x"], ["did you mean logger.wandb.project of"]),
     (["activation=elu", "activation.slope=1"], ["activation=leaky_relu"]),
-    (["scheduler=cosine", "scheduler.patience=1"], ["scheduler.patience belongs to scheduler=plateau"]),
+    (
+        ["scheduler=cosine", "scheduler.patience=1"],
+        ["scheduler.patience belongs to scheduler=plateau"],
+    ),
     (["+experiment=table2/prelu"], ["+experiment=table2/prelu", "plus"]),
     (["seed=0", "--multirun", "model=mlp"], ["--multirun", "first or last"]),
     (["model.width=${nowhere}"], ["nowhere"]),
