@@ -350,31 +350,6 @@ def test_a_signal_to_torchrun_stops_all_ranks(tmp_path: Path, asked: signal.Sign
     check_equal_runs(whole, cut)
 
 
-# train.py, of which rank 1 dies when all is written, once
-DIES_AT_THE_END = """
-import os, runpy
-from rectifiers.training import train as run
-train = run.train
-def dies(*arguments):
-    outcome = train(*arguments)
-    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        os._exit(9)
-    return outcome
-run.train = dies
-runpy.run_path("train.py", run_name="__main__")
-"""
-
-
-@pytest.mark.slow
-def test_a_restart_does_not_rerun_twice(tmp_path: Path) -> None:
-    options = (*PLAIN, "trainer.max_epochs=1", "rerun=true")
-    finish(together(2, tmp_path, *options))
-    finish(ranks_of_script(DIES_AT_THE_END, tmp_path, *options, restarts=2), PYTHONPATH=str(ROOT))
-    assert len(list(tmp_path.glob("runs/replaced/*"))) == 1
-    finish(together(2, tmp_path, *options))  # by hand it is what it says
-    assert len(list(tmp_path.glob("runs/replaced/*"))) == 2
-
-
 @pytest.mark.slow
 def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
     small = (*PLAIN, "trainer.max_epochs=1", "evaluation=center")

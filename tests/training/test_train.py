@@ -2,7 +2,6 @@
 
 import csv
 import os
-import random
 import shutil
 import signal
 import threading
@@ -10,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -338,8 +336,6 @@ def process_state() -> dict:
         "threads": {t.name for t in threading.enumerate()},
         "torch threads": torch.get_num_threads(),
         "torch random": torch.get_rng_state().tolist(),
-        "numpy random": np.random.get_state()[1].tolist(),
-        "python random": random.getstate(),
         "default dtype": torch.get_default_dtype(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "tf32": (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32),

@@ -18,7 +18,7 @@ from rectifiers.cli.composition import (
 )
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
-from rectifiers.runs.record import TrainingRecord, load_training
+from rectifiers.runs.record import load_training
 from rectifiers.runs.trust import check_plain, check_targets
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import read_yaml
@@ -42,14 +42,11 @@ def of_run(
     """
     check_free(values)
     folder = _folder_of(name, Path(values.get("runs_dir", "runs")))
-    record = _load_finished(name, folder)
+    record = load_training(folder / "record.json")
+    if record.status != "finished":
+        raise InputError(f"run={name} {record.status}; there is nothing to test")
     kept = _read_config(folder / "config.yaml", trust)
     _put_in(kept, values, folder)
-    try:
-        OmegaConf.resolve(kept)
-    except OmegaConfBaseException as error:
-        reason, remedy = str(error).splitlines()[0], "give the protocol's scales by hand"
-        raise unreadable(folder / "config.yaml", reason, remedy) from error
     config = resolve(kept)
     if run_folder(config) != folder:
         raise InputError(
@@ -73,13 +70,6 @@ def check_free(values: dict[str, str]) -> None:
             f"data.download={download} is not usable; give false, or true with data.root=<the "
             "folder to write to>, for a run does not say where anything is written"
         )
-
-
-def _load_finished(name: str, folder: Path) -> TrainingRecord:
-    record = load_training(folder / "record.json")
-    if record.status != "finished":
-        raise InputError(f"run={name} {record.status}; there is nothing to test")
-    return record
 
 
 def _read_config(path: Path, trust: Collection[str]) -> DictConfig:

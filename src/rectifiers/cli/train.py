@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
 from pathlib import Path
 
 import hydra
@@ -130,8 +129,6 @@ def run_job(
     place = world()
     with deferring_signals():
         resolved = resolve(config)
-        if place.size == 1:  # among several, one rank alone may lack it: they agree later
-            check_folder(resolved)
         restart_with_ranks(resolved, place)
         if resolved.members is None:
             outcome: AnyOutcome = _run(resolved, choices, overrides, place)
@@ -150,16 +147,6 @@ def print_best(path: Path) -> None:
         best = OmegaConf.load(path)
         found = " ".join(f"{key}={value:.4g}" for key, value in best.best_params.items())
         print(f"best: {found}, val error {best.best_value:.2f} % ({path})")
-
-
-def check_folder(config: RunConfig) -> None:
-    """Refuse a folder of data that is not there and nothing is downloaded into, before torch is
-    imported."""
-    root, download = config.data.options.get("root"), config.data.options.get("download")
-    if root is not None and not download and not isdir(str(root)):
-        prepared = config.data.target.startswith("rectifiers.data.imagenet.")
-        remedy = "prepare it by dvc repro pipelines/imagenet/dvc.yaml" if prepared else "create it"
-        raise InputError(f"data.root={root} is not a folder; {remedy}, or give another")
 
 
 def restart_with_ranks(config: RunConfig, place: World) -> None:

@@ -30,10 +30,6 @@ WRITTEN = ("scores", "wandb", "tensorboard", "checkpoints")  # folders of a run'
 R = TypeVar("R", TrainingRecord, EnsembleRecord)
 
 
-class RunLockedError(InputError):
-    """Another process holds the run."""
-
-
 @dataclass(frozen=True)
 class Found:
     """A run's record, where it lies, and the protocols that are asked for and it was not tested
@@ -97,7 +93,7 @@ def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
     filelock closes it in forked children (a loader's worker outlives its killed parent by seconds),
     and opens no symbolic link.
 
-    A RunLockedError says which other process holds it. patience_s: how long to wait for it: a
+    An InputError says which other process holds it. patience_s: how long to wait for it: a
     process that is being ended has it for a while.
     """
     path = folder.parent / ".locks" / folder.name
@@ -108,7 +104,7 @@ def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise RunLockedError(
+        raise InputError(
             f"run {folder.name} is in progress {_holder(path)}; wait for it, or end it first"
         ) from None
     except OSError as error:

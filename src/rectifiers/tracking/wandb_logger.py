@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pytorch_lightning import loggers
-from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers.logger import DummyExperiment
 
 from rectifiers.runs.record import TrainingRecord
@@ -33,7 +32,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
     entity: owner of the project; None: the user's account. group: None: the experiment's table, or
     the search. mode: auto: online for a user who is logged in. finish_timeout_s: how long to wait
-    for the server at the end. log_model: as in Lightning, of the checkpoints of a ModelCheckpoint.
+    for the server at the end.
     """
 
     def __init__(
@@ -44,13 +43,12 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         entity: str | None = None,
         group: str | None = None,
         mode: Literal["auto", "online", "offline"] = "auto",
-        log_model: bool | Literal["all"] = False,
         finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = 60.0,
     ) -> None:
         folder = Path(save_dir)
         earlier = len(list((folder.parent / "replaced").glob(f"{folder.name}-*")))
         run_id = f"{folder.name}-{earlier + 1}" if earlier else folder.name
-        super().__init__(save_dir=save_dir, id=run_id, project=project, log_model=log_model)
+        super().__init__(save_dir=save_dir, id=run_id, project=project)
         self._folder, self._mode, self._wait_s = folder, mode, finish_timeout_s
         self._run = {"id": run_id, "project": project, "entity": entity, "group": group}
         self._pending: JsonObject = {}  # what Lightning logged since the last epoch's row
@@ -153,12 +151,6 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         self._status = record.status
         ending = {"status": record.status, "epochs": record.epochs, "wall_s": record.wall_s}
         self._attempt(lambda: self.experiment.summary.update({**results, **ending}))
-
-    def after_save_checkpoint(self, checkpoint_callback: ModelCheckpoint) -> None:
-        self._attempt(lambda: super(RunLogger, self).after_save_checkpoint(checkpoint_callback))
-
-    def finalize(self, status: str) -> None:
-        self._attempt(lambda: super(RunLogger, self).finalize(status))
 
     def close(self, exit_code: int) -> None:
         """End the run in W&B, in little more than `finish_timeout_s`."""

@@ -7,7 +7,6 @@ The Trainer has one process, or its place among several that were started from o
 import datetime
 import logging
 import os
-import random
 import signal
 import sys
 import threading
@@ -17,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, RichProgressBar
@@ -211,17 +209,15 @@ def isolated(config: RunConfig) -> Iterator[None]:
     """Run the body with the threads and the float32 that `config` asks for, and restore what it
     changes in a process.
 
-    That is: random states (torch, numpy, random), thread count, default dtype, determinism flags,
-    the environment (Lightning leaves LOCAL_RANK there), Lightning's log levels, warning filters,
-    and the process group. Float32 means float32 unless the run is `fast`: by default cuDNN's
-    convolutions keep only ten of its 23 bits (TF32) where a GPU can. Memory that a step has freed
-    is kept for the next one."""
+    That is: torch's random state, thread count, determinism flags, the environment (Lightning
+    leaves LOCAL_RANK there), Lightning's log levels, warning filters, and the process group.
+    Float32 means float32 unless the run is `fast`: by default cuDNN's convolutions keep only ten of
+    its 23 bits (TF32) where a GPU can. Memory that a step has freed is kept for the next one."""
     cudnn, cuda, dist = torch.backends.cudnn, torch.backends.cuda.matmul, torch.distributed
-    environment, count, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
+    environment, count = dict(os.environ), torch.get_num_threads()
     deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), cudnn.benchmark
     tf32 = cudnn.allow_tf32, cuda.allow_tf32
     interrupt = signal.getsignal(signal.SIGINT)  # Lightning ignores the signal once it has seen it
-    numpy_state, python_state = np.random.get_state(), random.getstate()
     had_group = dist.is_available() and dist.is_initialized()
     try:
         # this process' device only: reading another device's state would take memory there
@@ -238,12 +234,9 @@ def isolated(config: RunConfig) -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
         torch.set_num_threads(count)
-        torch.set_default_dtype(dtype)
         torch.use_deterministic_algorithms(deterministic)
         cudnn.benchmark = benchmark
         cudnn.allow_tf32, cuda.allow_tf32 = tf32
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
         for key in os.environ.keys() - environment.keys():
             del os.environ[key]
         os.environ.update(environment)
