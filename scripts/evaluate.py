@@ -61,7 +61,7 @@ def test(arguments: list[str]) -> None:
         if not outcome.fresh and runs[0][0].logger and world().rank == 0:
             from rectifiers.training.loggers import publish
 
-            outcome = publish(runs[0][0], outcome)
+            publish(runs[0][0], outcome)
     else:
         from rectifiers.training.ensemble import ensemble
 
@@ -70,8 +70,6 @@ def test(arguments: list[str]) -> None:
         with ignore_broken_pipe():
             print_record(outcome.record, Console())
             print(outcome.path)
-        if outcome.note:
-            print(outcome.note, file=sys.stderr)
 
 
 def main() -> None:

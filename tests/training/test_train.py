@@ -396,29 +396,6 @@ def test_step_is_fused_on_request(tiny, fused: bool) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("last_before", "last"), [(False, True), (True, True)])
-def test_a_run_resumes_with_maps_in_any_order(tmp_path, last_before, last) -> None:
-    options = (*MINI, "model.width=0.5", "trainer.max_epochs=2", f"cache_dir={tmp_path}/cache")
-    options += ("trainer.precision=64-true",)  # steps make much of a rounding
-    names = {False: "channels_last=false", True: "channels_last=true"}
-    whole = train(compose_config(*options, names[last], f"runs_dir={tmp_path}/whole"), {})
-
-    class Cut(Callback):
-        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-            if trainer.current_epoch == 1:
-                raise RuntimeError("cut")
-
-    there = f"runs_dir={tmp_path}/cut"
-    with pytest.raises(RuntimeError, match="cut"):
-        train(compose_config(*options, names[last_before], there), {}, callbacks=[Cut()])
-    done = train(compose_config(*options, names[last], there), {})
-    if last_before == last:
-        assert same_bits(weights(done), weights(whole))
-    for key, weight in weights(whole).items():
-        torch.testing.assert_close(weights(done)[key], weight, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.process
 def test_activation_checkpointing_keeps_the_bits(tmp_path: Path) -> None:
     options = (*MINI, "trainer.max_epochs=1")
     states: list[dict[str, torch.Tensor]] = []

@@ -5,7 +5,7 @@ from os import listdir
 from os.path import isdir, isfile  # unlike Path's: False of a name that is too long for a path
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.composition import (
@@ -93,21 +93,20 @@ def _put_in(kept: DictConfig, values: dict[str, str], folder: Path) -> None:
     overrides = [override(key, value) for key, value in values.items() if key not in of_data]
     chosen, _ = compose_with_choices(overrides)
     is_logged = any(key.partition(".")[0] == "logger" for key in values)
-    with open_dict(kept):
-        kept.evaluation, kept.cache_dir = chosen.evaluation, chosen.cache_dir
-        kept.runs_dir, kept.rerun = str(folder.parent), False
-        for key in COMPUTED:
-            OmegaConf.update(kept, key, OmegaConf.select(chosen, key))
-        kept.logger = chosen.logger if is_logged else {}
-        if "download" in kept.data or "data.download" in values:
-            kept.data.download = values.get("data.download") == "true"
-        if "data.root" in values:
-            kept.data.root = values["data.root"]
-        elif kept.data.get("root") is not None and not isdir(str(kept.data.root)):
-            raise InputError(
-                f"data.root={kept.data.root}, where the run had its data, is no folder here; "
-                "give data.root="
-            )
+    kept.evaluation, kept.cache_dir = chosen.evaluation, chosen.cache_dir
+    kept.runs_dir, kept.rerun = str(folder.parent), False
+    for key in COMPUTED:
+        OmegaConf.update(kept, key, OmegaConf.select(chosen, key))
+    kept.logger = chosen.logger if is_logged else {}
+    if "download" in kept.data or "data.download" in values:
+        kept.data.download = values.get("data.download") == "true"
+    if "data.root" in values:
+        kept.data.root = values["data.root"]
+    elif kept.data.get("root") is not None and not isdir(str(kept.data.root)):
+        raise InputError(
+            f"data.root={kept.data.root}, where the run had its data, is no folder here; give "
+            "data.root="
+        )
 
 
 def _folder_of(name: str, runs: Path) -> Path:

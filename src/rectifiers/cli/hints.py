@@ -54,12 +54,6 @@ OLD_KEYS = RENAMED | {
     "sweep": "hparams_search",
     "task_name": "tags",
 }
-# What others have and this program does another way.
-OTHER_WAYS = {
-    "extras": "--cfg job prints the configuration, and tags=[...] takes tags",
-    "test": "evaluation=[center] chooses the tests, and scripts/evaluate.py tests a finished run",
-    "train": "scripts/evaluate.py tests a finished run without training",
-}
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
@@ -137,8 +131,6 @@ def _of_option(group: str, option: str) -> str:
 
 def _of_key(key: str) -> str:
     group = key.partition(".")[0]
-    if group in OTHER_WAYS:
-        return f"{key} is not known; {OTHER_WAYS[group]}"
     having = keys_of_conf().get(key)
     if having:
         return f"{key} belongs to {' or '.join(having)}, and another {group} is chosen"

@@ -98,8 +98,7 @@ def launch(config: DictConfig) -> float | None:
     if multiprocessing.current_process().name != "MainProcess":  # a worker of joblib
         end_with_parent(os.getppid(), signal.SIGKILL)  # it would train on without its parent
     state = HydraConfig.get()
-    typed = OmegaConf.to_container(state.overrides.task, resolve=False) or ()
-    job = config, choices_of(state), [str(override) for override in typed]
+    job = config, choices_of(state), list(state.overrides.task)
     if state.mode != RunMode.MULTIRUN:
         _single.append(job)
         return None
@@ -217,7 +216,7 @@ def _run(
         from rectifiers.training.loggers import publish
 
         # a W&B sweep's agent waits for the numbers of a run that was there already, all the same
-        outcome = publish(config, outcome)
+        publish(config, outcome)
     return outcome
 
 
@@ -255,5 +254,3 @@ def _print(outcome: AnyOutcome) -> None:
                 older = " It is of older code."
             print(f"This run exists already.{diverged}{older} rerun=true runs it again.")
         print(outcome.path)
-    if outcome.note:
-        print(outcome.note, file=sys.stderr)

@@ -47,13 +47,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Outcome(Generic[R]):
-    """A run's record, where it lies, whether this call made it (False: it was there already), and
-    what W&B lacks."""
+    """A run's record, where it lies, and whether this call made it (False: it was there
+    already)."""
 
     record: R
     path: Path
     fresh: bool
-    note: str | None = None
 
 
 def run_folder(config: RunConfig) -> Path | None:

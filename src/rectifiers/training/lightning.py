@@ -42,7 +42,6 @@ from rectifiers.training.module import Classifier
 BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}
 # Keys that may differ between the machines of a run.
 OF_A_MACHINE = ("data.root", "data.download", "cache_dir", "data.num_workers", "threads")
-LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric")
 # Advice that does not hold here: loading is deterministic by design and cheap for small images.
 UNHELPFUL = (
     ".*does not have many workers.*",
@@ -53,6 +52,10 @@ UNHELPFUL = (
     ".*sync_dist=True.*",  # what is logged is summed over the ranks already
     ".*`srun` command is available.*",
 )
+
+
+for _name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
+    logging.getLogger(_name).setLevel(logging.WARNING)  # notes, such as how many GPUs are there
 
 
 def check_hardware(config: RunConfig, place: World) -> None:
@@ -189,30 +192,14 @@ def fit(trainer: pl.Trainer, module: Classifier, data: ImageData, checkpoint: Pa
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Hide Lightning's notes, and its advice that does not hold here, while the body runs."""
-    levels = {name: logging.getLogger(name).level for name in LOGGERS}
-    with warnings.catch_warnings():
-        for message in UNHELPFUL:
-            warnings.filterwarnings("ignore", message)
-        for name in LOGGERS:
-            logging.getLogger(name).setLevel(logging.WARNING)
-        try:
-            yield
-        finally:
-            for name, level in levels.items():
-                logging.getLogger(name).setLevel(level)
-
-
-@contextmanager
 def isolated(config: RunConfig) -> Iterator[None]:
     """Run the body with the threads and the float32 that `config` asks for, and restore what it
     changes in a process.
 
     That is: torch's random state, thread count, determinism flags, the environment (Lightning
-    leaves LOCAL_RANK there), Lightning's log levels, warning filters, and the process group.
-    Float32 means float32 unless the run is `fast`: by default cuDNN's convolutions keep only ten of
-    its 23 bits (TF32) where a GPU can. Memory that a step has freed is kept for the next one."""
+    leaves LOCAL_RANK there), warning filters, and the process group. Float32 means float32 unless
+    the run is `fast`: by default cuDNN's convolutions keep only ten of its 23 bits (TF32) where a
+    GPU can. Memory that a step has freed is kept for the next one."""
     cudnn, cuda, dist = torch.backends.cudnn, torch.backends.cuda.matmul, torch.distributed
     environment, count = dict(os.environ), torch.get_num_threads()
     deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), cudnn.benchmark
@@ -223,7 +210,9 @@ def isolated(config: RunConfig) -> Iterator[None]:
         # this process' device only: reading another device's state would take memory there
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         keep_freed_memory()
-        with torch.random.fork_rng(devices), quiet():
+        with torch.random.fork_rng(devices), warnings.catch_warnings():
+            for message in UNHELPFUL:
+                warnings.filterwarnings("ignore", message)
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
             cudnn.allow_tf32 = cuda.allow_tf32 = config.fast

@@ -46,7 +46,7 @@ from rectifiers.training.functions import (
     name_activation,
 )
 from rectifiers.training.lightning import announce, init_distributed, isolated
-from rectifiers.training.loggers import note_of, open_loggers
+from rectifiers.training.loggers import open_loggers
 from rectifiers.training.module import Diverged, refuse_other_network
 from rectifiers.training.recording import protocol_result, training_record
 
@@ -101,7 +101,7 @@ def train(
                     record = existing.record.model_copy(update={"protocols": results})
                 record = broadcast_from_rank_zero(lambda: save_record(record, folder))
                 log_results(loggers, record)  # the other ranks need not wait for what W&B takes
-    return Outcome(record, folder / "record.json", fresh=True, note=note_of(loggers))
+    return Outcome(record, folder / "record.json", fresh=True)
 
 
 def check_places(config: RunConfig) -> None:
