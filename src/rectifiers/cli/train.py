@@ -98,7 +98,8 @@ def launch(config: DictConfig) -> float | None:
     if multiprocessing.current_process().name != "MainProcess":  # a worker of joblib
         end_with_parent(os.getppid(), signal.SIGKILL)  # it would train on without its parent
     state = HydraConfig.get()
-    job = config, choices_of(state), list(state.overrides.task)
+    typed = OmegaConf.to_container(state.overrides.task, resolve=False) or ()
+    job = config, choices_of(state), [str(override) for override in typed]
     if state.mode != RunMode.MULTIRUN:
         _single.append(job)
         return None
