@@ -58,10 +58,10 @@ def begun(place: Path, *options: str, processes: int = 2, **more: Any) -> tuple[
     return whole, cut, process
 
 
-def ranks_of_script(script: str, place: Path, *overrides: str, restarts: int = 0) -> list[str]:
+def ranks_of_script(script: str, place: Path, *overrides: str) -> list[str]:
     """Return the command of two ranks that run `script` instead of train.py."""
     (place / "script.py").write_text(script)
-    command = together(2, place, *overrides, restarts=restarts)
+    command = together(2, place, *overrides)
     return [str(place / "script.py") if part == "train.py" else part for part in command]
 
 

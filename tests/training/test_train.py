@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from pytorch_lightning.callbacks import Callback
 
 from conftest import TINY, compose_config, numbers, same_bits, weights
+from cutting import cut
 from made_up import altered
 from photos import write_folder
 from rectifiers.data.datamodule import TrainDataset
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd
+from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.diagnostics import Signals
 from rectifiers.training.train import Outcome, train
 
@@ -33,7 +33,7 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     folder, record = outcome.path.parent, outcome.record
     assert outcome.fresh
     assert record == records.load(outcome.path)
-    files = "config.yaml init_report.yaml last.ckpt metrics.csv record.json statistics.pt"
+    files = "config.yaml last.ckpt metrics.csv record.json statistics.pt"
     assert sorted(p.name for p in folder.iterdir()) == files.split()
     assert folder.name == record.run
     assert (record.status, record.epochs, record.drop_epochs) == ("finished", 3, [])
@@ -45,8 +45,6 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     assert record.network.parameters == 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10 + 64
     assert record.network.slopes == 64
     assert [entry.layer for entry in record.init_report] == ["fc_1", "fc_2", "out"]
-    report = [entry.model_dump() for entry in record.init_report]
-    assert yaml.safe_load((folder / "init_report.yaml").read_text()) == report
     rows = list(csv.DictReader((folder / "metrics.csv").open()))
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
     assert [float(row["train/loss"]) for row in rows] == record.curve("train_loss")
@@ -189,10 +187,6 @@ def test_workers_change_no_bit_and_seeds_do(tiny, tmp_path: Path) -> None:
     assert not same_bits(weights(alone), weights(other))
 
 
-class Cut(BaseException):
-    """Stands for a kill right after a checkpoint."""
-
-
 DROPS = (*TINY, "scheduler.patience=1", "optim.lr=1.0", "trainer.max_epochs=5")
 DROPS += ("model.norm=batch", "evaluation=[center]")
 
@@ -209,46 +203,22 @@ def whole(tmp_path_factory) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("after", "workers"), [(1, 0), (3, 0), (5, 0), pytest.param(2, 2, marks=pytest.mark.process)]
+    ("step", "workers"), [(10, 0), (30, 0), pytest.param(20, 2, marks=pytest.mark.process)]
 )
-def test_a_resumed_run_has_equal_bits(tiny, whole, tmp_path, monkeypatch, after, workers) -> None:
-    options = (*DROPS, f"data.num_workers={workers}")
-    original = EpochEnd.on_train_epoch_end
-
-    def cut(self, trainer, module) -> None:
-        original(self, trainer, module)
-        if len(module.history) == after:
-            raise Cut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(EpochEnd, "on_train_epoch_end", cut)
-        with pytest.raises(Cut):
-            train(tiny(*options), CHOICES)
-    folder = tmp_path / "runs" / whole.record.run
-    assert not (folder / "record.json").exists()
-    continued = train(tiny(*options), CHOICES)
+def test_a_resumed_run_has_equal_bits(tiny, whole, step: int, workers: int) -> None:
+    """Cut between two of its epochs of ten steps."""
+    config = tiny(*DROPS, f"data.num_workers={workers}")
+    cut(config, step)
+    assert not list(config.runs_dir.glob("*/record.json"))
+    continued = train(config, CHOICES)
     assert same_bits(weights(whole), weights(continued))
     assert numbers(whole.record) == numbers(continued.record)
 
 
-def test_a_run_stopped_within_an_epoch_has_its_whole_loss(tiny, monkeypatch) -> None:
-    options = (*DROPS, "checkpoint.every_n_steps=1")
-    straight = train(tiny(*options, "seed=1"), CHOICES)
-    original = EpochEnd.on_train_batch_end
-
-    def cut(self, trainer, *rest) -> None:
-        original(self, trainer, *rest)
-        if trainer.global_step == 2:
-            raise Cut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(EpochEnd, "on_train_batch_end", cut)
-        straight.path.unlink()
-        straight.path.with_name("last.ckpt").unlink()
-        with pytest.raises(Cut):
-            train(tiny(*options, "seed=1"), CHOICES)
-    continued = train(tiny(*options, "seed=1"), CHOICES)
-    assert numbers(straight.record) == numbers(continued.record)
+def test_a_run_stopped_within_an_epoch_has_its_whole_loss(tiny, whole) -> None:
+    config = tiny(*DROPS, "checkpoint.every_n_steps=1")
+    cut(config, 2)
+    assert numbers(train(config, CHOICES).record) == numbers(whole.record)
 
 
 def test_divergence_is_recorded_with_layer_and_step(tiny) -> None:

@@ -153,11 +153,9 @@ def find_or_lock(
 def begin_folder(run: Run) -> None:
     """Make the run's folder with what is known before training. A finished run that is run again is
     set aside."""
-    init_report = [entry.as_dict() for entry in run.init_report]
-    files = {"config.yaml": run.config.as_dict(), "init_report.yaml": init_report}
     begin(run.folder, rerun=run.config.rerun)
-    for name, content in files.items():
-        write_text(run.folder / name, yaml.safe_dump(content, sort_keys=False))
+    text = yaml.safe_dump(run.config.as_dict(), sort_keys=False)
+    write_text(run.folder / "config.yaml", text)
     save_preprocess(run.preprocess, run.folder / "statistics.pt")
 
 
