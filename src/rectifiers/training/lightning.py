@@ -117,17 +117,16 @@ def announce(
     devices = ", ".join(f"{count} x {name}" for name, count in Counter(all_gather(name)).items())
     if place.rank > 0:
         return
-    is_shared = place.size > 1 and batch % place.size == 0
     parts = (
-        *(() if activation is None else (activation,)),
+        activation,
         f"data {source.name} {source.digest[:12]}",
-        f"batch {batch}{f' = {place.size} x {batch // place.size}' if is_shared else ''}",
-        *(("fast",) if config.fast else ()),
+        f"batch {batch}",
+        "fast" if config.fast else None,
         config.trainer.precision,
         f"{place.nodes} node{'' if place.nodes == 1 else 's'}",
         f"{place.size} process{'' if place.size == 1 else 'es'} on {devices}",
     )
-    say(f"run {run}: {', '.join(parts)}")
+    say(f"run {run}: {', '.join(filter(None, parts))}")
 
 
 def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] = ()) -> pl.Trainer:
