@@ -3,7 +3,6 @@
 propagation    variance of responses and gradients, layer by layer
 gain           gain and stability of any activation, including your own
 histograms     activations and gradients during a training
-fisher         Fisher information of a small network, for several slopes
 preprocessing  mean image, principal components, reconstructed and whitened images
 
 Examples:
@@ -39,11 +38,6 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parents[1] / "results" / "analyses"
 GROUPS = ("model", "activation", "init", "data", "preprocess")
-# beside those of train.py: a 16-12-10 network on digits of 4 x 4
-FISHER_DEFAULTS = (
-    *("model=mlp", "model.depth=1", "model.hidden=12", "data.resize_px=4", "data.crop_px=4"),
-    *("trainer.max_epochs=15", "optim.lr=0.05", "evaluation=center"),
-)
 
 
 def analyse(name: str, arguments: list[str]) -> tuple[JsonObject, Path]:
@@ -54,9 +48,6 @@ def analyse(name: str, arguments: list[str]) -> tuple[JsonObject, Path]:
     root = Path(out[-1].removeprefix("out=")) if out else RESULTS
     check_writable("out", root)
     overrides = [argument for argument in arguments if argument not in out]
-    if name == "fisher":
-        overridden = {override.partition("=")[0] for override in overrides}
-        overrides += [d for d in FISHER_DEFAULTS if d.partition("=")[0] not in overridden]
     check_arguments(overrides)
     composed, choices = compose_with_choices(overrides)
     config = resolve(composed)

@@ -108,7 +108,7 @@ def parse_arguments() -> argparse.Namespace:
     add(
         "--out", type=Path, help="the file that verify writes, or the folder that statistics writes"
     )
-    threads = "threads that read archives (default: one per core)"
+    threads = "threads or processes that read images (default: one per core)"
     add("--threads", type=int, default=os.cpu_count(), help=threads)
     return parser.parse_args()
 

@@ -1,5 +1,5 @@
 """The explorer's page: its theory is the library's, its networks are torch's, and its presets say
-their words. In a browser and in Node, whichever is installed."""
+their words."""
 
 import html
 import json
@@ -22,7 +22,6 @@ from rectifiers.theory import mean_field
 from rectifiers.theory.stability import moments_at
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-SCRIPTS = re.compile(r"<script[^>]*>(.*?)</script>", flags=re.DOTALL)
 WIDTH, DEPTH, SCALE = 64, 12, 1.3
 NAMES = "relu leaky_relu prelu relu6 squared_relu elu selu gelu silu mish softplus hardswish snake"
 NAMES += " golu telu smooth_leaky_relu xielu tanh sigmoid identity tat_leaky_relu dks"
@@ -44,14 +43,6 @@ WORDS = {
 TO_JSON = "(x) => JSON.stringify(x, (_, v) => typeof v === 'number' && !Number.isFinite(v) ? String(v) : ArrayBuffer.isView(v) ? [...v] : v)"  # noqa: E501
 
 Run = Callable[[str], Any]
-
-
-def in_node(expression: str, folder: Path) -> Any:
-    core = SCRIPTS.findall(explore.PAGE.read_text())[0]
-    path = folder / "core.js"
-    path.write_text(f"{core}\nprocess.stdout.write(({TO_JSON})({expression}));")
-    done = subprocess.run(["node", path], capture_output=True, text=True, check=True, timeout=120)
-    return json.loads(done.stdout)
 
 
 def in_browser(browser: str, expression: str, folder: Path) -> Any:
@@ -83,13 +74,9 @@ def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.fixture(params=["browser", "node"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
     """A function from a JavaScript expression to its value."""
-    if request.param == "node":
-        if shutil.which("node") is None:
-            pytest.skip("needs node, which is not installed")
-        return lambda expression: in_node(expression, tmp_path)
     browser = next(filter(shutil.which, BROWSERS), None)
     if browser is None:
         pytest.skip(f"needs one of {', '.join(BROWSERS)}, and none is installed")
@@ -257,9 +244,7 @@ def test_rounding_does_not_grow(run: Run) -> None:
 
 
 @pytest.mark.process
-def test_page_shows_the_words(run: Run, request: pytest.FixtureRequest) -> None:
-    if "node" in request.node.name:
-        pytest.skip("needs a browser: the words stand in the page")
+def test_page_shows_the_words(run: Run) -> None:
     shown = run(
         "[...document.querySelectorAll('#steps button')].map((button) => { button.click(); "
         "return document.querySelector('#word').textContent.toLowerCase(); })"

@@ -289,21 +289,22 @@ def unused(layers: Mapping[str, Choice] | None, names: list[str]) -> list[str]:
     ]
 
 
-def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()) -> Tensor:
+def check_activation(activation: nn.Module, channels: int, sides: Sequence[int] = ()) -> Tensor:
     """Apply `activation`, built for `channels` channels, to standard normal numbers [images,
     channels, *sides], and return these numbers.
 
     Raises:
-        InputError: if it cannot be applied, returns another number of channels, or returns numbers
-            that are not finite.
+        InputError: if it cannot be applied to numbers with a gradient, returns another number of
+            channels or numbers that are not finite, or has a derivative of 0 almost everywhere, as
+            a step function.
     """
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(EXAMPLES, channels * pieces(activation), *sides, generator=generator)
     expected = (EXAMPLES, channels * outputs(activation), *sides)
-    name = f"activation {describe(activation)}"
+    name, z = f"activation {describe(activation)}", x.clone().requires_grad_()
     try:
-        with torch.no_grad():
-            y = activation.eval()(x.clone())
+        with torch.enable_grad():
+            y = activation.eval()(z.clone())  # a copy, because the activation may work in place
     except Exception as error:  # a user's activation may raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{name} cannot be applied to {list(x.shape)} ({reason})") from error
@@ -318,44 +319,22 @@ def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()
         raise InputError(
             f"{name} is not finite for all z ~ N(0, 1); give one that is finite for every number"
         )
-    return x
-
-
-def check_gradient(activation: nn.Module, x: Tensor) -> None:
-    """Check that a gradient passes through `activation`.
-
-    x: the numbers that `check_output` returns.
-
-    Raises:
-        InputError: if its derivative is 0 almost everywhere, as that of a step function, or if it
-            cannot be run with a gradient.
-    """
-    with torch.enable_grad():
-        z = x.clone().requires_grad_()
-        try:
-            y = activation(z.clone())  # a copy, because the activation may work in place
-        except Exception as error:  # such as numpy's functions
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(
-                f"activation {describe(activation)} cannot be run with a gradient ({reason}); use "
-                "functions of torch alone"
-            ) from error
-        # weighted, because the sum of a softmax is constant
-        loss = (y * torch.randn(y.shape, generator=torch.Generator().manual_seed(0))).sum()
-        if y.requires_grad:
-            gradients = torch.autograd.grad(loss, z, allow_unused=True, materialize_grads=True)
-            if bool(gradients[0].any()):
-                return
+    # weighted, because the sum of a softmax is constant
+    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
+    if y.requires_grad:
+        (gradient,) = torch.autograd.grad(y, z, weights, allow_unused=True, materialize_grads=True)
+        if gradient.any():
+            return x
     raise InputError(
-        f"activation {describe(activation)} has a derivative of 0 almost everywhere, so no layer "
-        "before it learns; give another activation"
+        f"{name} has a derivative of 0 almost everywhere, so no layer before it learns; give "
+        "another activation"
     )
 
 
 def check_gain(activation: nn.Module, x: Tensor) -> None:
     """Check that `activation` has a gain that an initialiser can use.
 
-    x: the numbers that `check_output` returns.
+    x: the numbers that `check_activation` returns.
 
     Raises:
         InputError: if it mixes its inputs and has no method `moments()`.

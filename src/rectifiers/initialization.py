@@ -23,7 +23,6 @@ from rectifiers.signals import LayerCall, Trace
 from rectifiers.tracing import Respond
 
 MODES = {"forward": "he", "backward": "he_backward", "average": "he_average", "empirical": "he"}
-TORCH_MODES = {"fan_in": "forward", "fan_out": "backward"}
 BATCHES = ([True], [True, True])  # tensors in a DataLoader's list: inputs, and maybe labels
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 BASIN = 3.0  # E[y^2] of an example from which a corrected network returns to 1
@@ -211,10 +210,7 @@ def _bias_part(call: LayerCall) -> float:
 def _divide_by_measured(call: LayerCall, respond: Respond, weight: Tensor, target: float) -> float:
     """Scale `weight` in place so that the responses on the example have the mean square `target`;
     return the factor."""
-    call.weight.copy_(weight)
-    if call.bias is not None:
-        call.bias.zero_()
-    second = float(respond().double().square().mean())
+    second = float(_responses(call, respond, weight).double().square().mean())
     if not 0 < second < math.inf:
         raise InputError(f"its responses on the example have E[y²] = {second:g}; give another rule")
     factor = math.sqrt(target / second)
@@ -262,12 +258,17 @@ def _gain(share: float, second: float, name: str) -> float:
 
 
 def _variance(call: LayerCall, respond: Respond, weight: Tensor) -> float:
-    """Return the variance of a layer's responses on the example by `weight`, without its bias,
-    which is set to 0."""
+    """Return the variance of a layer's responses on the example by `weight`."""
+    return float(_responses(call, respond, weight).float().var(correction=0))
+
+
+def _responses(call: LayerCall, respond: Respond, weight: Tensor) -> Tensor:
+    """Return a layer's responses on the example by `weight`, without its bias, which is set to
+    0."""
     call.weight.copy_(weight)
     if call.bias is not None:
         call.bias.zero_()
-    return float(respond().float().var(correction=0))
+    return respond()
 
 
 def _place(structure: Trace, layer: str) -> tuple[int, int] | None:
@@ -300,8 +301,6 @@ def _is_of_layer(model: nn.Module, parameter: str) -> bool:
 def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
     """Return the rule that `init` names, or is, with its name."""
     if mode not in MODES:
-        if mode in TORCH_MODES:
-            raise InputError(f"mode={mode} is called {TORCH_MODES[mode]} here; give that name")
         raise InputError(f"mode={mode} is not known; choose one of: {', '.join(MODES)}")
     name = getattr(init, "__name__", repr(init))
     rule: Any = init

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -164,7 +165,7 @@ def _train_pending(
                 idle.append(worker)
             stop_if_requested(f"with its runs, {progress.done}")
             if timer.is_due():
-                print(progress.line(timer.clock() - timer.started), file=sys.stderr, flush=True)
+                print(progress.line(time.monotonic() - timer.started), file=sys.stderr, flush=True)
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()  # it writes a checkpoint first

@@ -16,12 +16,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.data import DataLoader, Dataset
 
 from rectifiers.gains import is_elementwise
 from rectifiers.runtime.errors import InputError
@@ -105,58 +103,19 @@ def run(
 
 def _cannot_run(model: nn.Module, inputs: Sequence[Any], error: Exception) -> InputError:
     """Return the error that says what the model was given, why it failed, and what to give."""
-    shapes = [str(tuple(x.shape)) for x in inputs if isinstance(x, Tensor)]
-    given = f"type {type(inputs[0] if inputs else ()).__name__}"
-    if shapes:
-        given = f"shape{'s' * (len(shapes) > 1)} {', '.join(shapes)}"
-    return InputError(
-        f"{type(model).__name__} cannot be run on example_input of {given} "
-        f"({type(error).__name__}: {' '.join(str(error).split())}); {_remedy(model, inputs, error)}"
-    )
-
-
-def _remedy(model: nn.Module, inputs: Sequence[Any], error: Exception) -> str:
-    """Return what to give instead of inputs that the model cannot be run on."""
-    match inputs:
-        case [DataLoader()]:
-            return "give one of its batches, as next(iter(loader))"
-        case [Dataset()]:
-            return "give one of its batches, as next(iter(DataLoader(dataset, batch_size=64)))"
-        case [np.ndarray()]:
-            return "give a tensor, as torch.from_numpy(example_input).float()"
-        case [int(size)]:
-            return f"give the shape of a batch, such as (64, {size})"
-        case [list(shape)] if shape and all(type(size) is int for size in shape):
-            return f"give a shape as a tuple, such as {tuple(shape)}"
-        case [list() | str() | None]:
-            return "give a tensor, or the shape of a batch as a tuple"
+    shapes = ", ".join(str(tuple(x.shape)) for x in inputs if isinstance(x, Tensor))
+    kind = type(inputs[0] if inputs else ()).__name__
+    given = f"shape {shapes}" if shapes else f"type {kind}"
+    remedy = "give a batch in the shape that its layers read, or that shape, as (64, 3, 32, 32)"
     signature = inspect.signature(model.forward)
     try:
         signature.bind(*inputs)
     except TypeError:
         needed = [p.name for p in signature.parameters.values() if p.default is p.empty]
-        return f"give a tuple of what its forward method takes: {', '.join(needed)}"
-    examples = [x for x in inputs if isinstance(x, Tensor)]
-    kinds = {x.dtype for x in examples if x.is_floating_point()}
-    weights = {p.dtype for p in model.parameters() if p.is_floating_point()}
-    if "'indices'" in str(error):
-        return (
-            "its embedding reads integers; give a batch of them, such as torch.randint(9, (64, 8))"
-        )
-    if examples and not kinds:
-        return f"it holds integers ({examples[0].dtype}); give floats, as example_input.float()"
-    if len(weights) == 1 and kinds - weights:
-        (dtype,) = weights
-        other = (kinds - weights).pop()
-        return f"it is {other} and the weights are {dtype}; give example_input.to({dtype})"
-    convs = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    first = next((module for module in model.modules() if isinstance(module, convs)), None)
-    if first is not None and examples and examples[0].dim() == first.weight.dim() - 1:
-        sizes = ", ".join(map(str, examples[0].shape))
-        return f"it has no batch dimension; give a batch, such as (64, {sizes})"
-    return (
-        "give a tensor, or a tuple of what its forward method takes, with at least 2 examples, in "
-        "the shape that its layers read"
+        remedy = f"give a tuple of what its forward method takes: {', '.join(needed)}"
+    return InputError(
+        f"{type(model).__name__} cannot be run on example_input of {given} "
+        f"({type(error).__name__}: {' '.join(str(error).split())}); {remedy}"
     )
 
 
@@ -315,10 +274,8 @@ class _Tracer(TorchFunctionMode):
         if name in MULTIPLICATIONS and len(signals) == 2:
             for signal in signals:
                 self.trace.consume(signal)
-            mean, second = (
-                signals[0].mean * signals[1].mean,
-                signals[0].second * signals[1].second,
-            )
+            one, other = signals
+            mean, second = one.mean * other.mean, one.second * other.second
             details = lengths(signals) | combined(signals, [1, 1])
             return normal(mean, second, "a product", **details)
         return None

@@ -56,10 +56,6 @@ def files(printed: str) -> list[Path]:
             ["Mish (yours)", "repels"],
         ),
         ("histograms trainer.max_epochs=1", ["std of gradients"]),
-        (
-            "fisher seeds=2 slopes=[0,0.5] snapshots=1 model.depth=1 model.hidden=5",
-            ["ReLU", "fixed 0.5", "PReLU from"],
-        ),
         ("preprocessing components=[1,4]", ["64 numbers per image, 1,077 training", "99 %"]),
     ],
 )

@@ -6,8 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from rectifiers.data.datamodule import ImageData
-from rectifiers.data.sources import ArraySplit, Source
+from rectifiers.data.sources import ArraySplit
 from rectifiers.data.transforms import (
     ArrayViews,
     Geometry,
@@ -78,14 +77,3 @@ def test_the_numbers_are_uniform() -> None:
     assert numbers.max() < 1
     for column in numbers.T:
         assert stats.kstest(column, "uniform").pvalue > 1e-4
-
-
-def test_workers_bring_the_same_views(split: ArraySplit) -> None:
-    source = Source("noise", ("a", "b"), 3, split, split)
-    batches = []
-    for workers in (0, 2):
-        data = ImageData(source, GEOMETRIES[3], global_batch=8, seed=1, workers=workers)
-        batches.append(list(data.train_dataloader()) + list(data.val_dataloader()))
-    for alone, helped in zip(*batches, strict=True):
-        assert torch.equal(alone.images, helped.images)
-        assert torch.equal(alone.labels, helped.labels)

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
-from torchvision.transforms.v2 import RandomCrop
-from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, to_pil_image
+from torchvision.transforms.v2.functional import center_crop, pil_to_tensor
 
 from rectifiers.data.splits import ArraySplit
 from rectifiers.data.transforms import (
@@ -17,7 +16,6 @@ from rectifiers.data.transforms import (
     apply_plan,
     center_plan,
     draw_plan,
-    pad,
     resize_shorter,
 )
 
@@ -104,13 +102,6 @@ def test_padded_crops_are_uniform_and_see_black_borders() -> None:
     assert torch.equal(apply_plan(center_plan(geometry, (8, 8)), image), image)
 
 
-def test_padding_is_that_of_torchvisions_random_crop() -> None:
-    photo = torch.from_numpy(np.random.default_rng(0).integers(1, 256, (3, 9, 9), dtype=np.uint8))
-    # the only crop: all that is padded
-    theirs = pil_to_tensor(RandomCrop(17, padding=4)(to_pil_image(photo)))
-    assert torch.equal(pad(photo, 4), theirs)
-
-
 def test_signal_is_neither_resized_nor_cut() -> None:
     signals = torch.arange(80, dtype=torch.uint8).view(2, 1, 1, 40)
     geometry = Geometry(1, 40, False, signal=True)
@@ -193,8 +184,3 @@ def test_plans_of_small_images_stay() -> None:
     plan = draw_plan(varied, 1, 2, 3, (60, 45))
     assert (plan.size, plan.corner, plan.mirrored) == VARIED
     assert plan.shift.tolist() == pytest.approx(VARIED_SHIFT, rel=1e-12)
-
-
-def test_centre_view_is_the_centre() -> None:
-    view = apply_plan(center_plan(Geometry(36, 32, True), (36, 40)), ramp(36, 40))
-    assert (view.shape, int(view[0, 0, 0]), int(view[1, 0, 0])) == ((3, 32, 32), 2, 4)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, vmap
@@ -16,7 +15,6 @@ from rectifiers.models.linear import (
     MIN_MULTIPLY_ADDS,
     MIN_VECTORS,
     Linear,
-    _Linear,
     onednn_is_faster,
 )
 from rectifiers.models.network import Network
@@ -80,21 +78,6 @@ def test_outputs_and_gradients_are_rounded(size: tuple[int, int, int]) -> None:
     assert dw.is_contiguous()
     with torch.no_grad():
         assert torch.equal(layer(x), y)
-
-
-@pytest.mark.parametrize("has_bias", [True, False])
-def test_derivatives_are_finite_differences(has_bias: bool, monkeypatch) -> None:
-    """The formulas, with torch's products, because oneDNN has none in double precision."""
-    monkeypatch.setattr(linear, "onednn_linear", F.linear)
-    generator = torch.Generator().manual_seed(0)
-    sizes = ((4, 3), (5, 3), (5,))[: 3 if has_bias else 2]
-    inputs = [
-        torch.randn(size, dtype=torch.float64, generator=generator).requires_grad_()
-        for size in sizes
-    ]
-    arguments = inputs if has_bias else [*inputs, None]
-    assert torch.autograd.gradcheck(_Linear.apply, arguments)
-    assert torch.autograd.gradgradcheck(_Linear.apply, arguments)
 
 
 @on_onednn

@@ -15,7 +15,6 @@ from rectifiers.runtime.ranges import Range
 from rectifiers.runtime.schema import Section, checked, keys
 
 Networks = Annotated[int, Range(ge=1, le=1000)]
-Slope = Annotated[float, Range(ge=-10, le=10)]
 Components = Annotated[int, Range(ge=1, le=4096)]
 
 
@@ -34,18 +33,6 @@ class Gain(Section):
     )
 
 
-class Fisher(Section):
-    seeds: Annotated[int, Range(ge=2, le=1000)] = Field(5, description="runs per slope")
-    slopes: tuple[Slope, ...] = Field(
-        (0.0, 0.01, 0.1, 0.25, 0.5),
-        min_length=1,
-        description="fixed slopes, 0 for ReLU; a learned one is always added",
-    )
-    snapshots: Annotated[int, Range(ge=1, le=50)] = Field(
-        3, description="number of measurements from start to end of a training; 1: only the start"
-    )
-
-
 class Preprocessing(Section):
     components: tuple[Components, ...] = Field(
         (1, 4, 16, 64), min_length=1, description="numbers of components to rebuild images from"
@@ -56,7 +43,6 @@ SETTINGS: Mapping[str, type[Section]] = {
     "propagation": Propagation,
     "gain": Gain,
     "histograms": Section,
-    "fisher": Fisher,
     "preprocessing": Preprocessing,
 }
 

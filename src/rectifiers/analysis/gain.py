@@ -14,8 +14,11 @@ from torch import nn
 
 from rectifiers.activation_modules import pieces
 from rectifiers.analysis import output
-from rectifiers.analysis.setup import generator, mean_and_interval
+from rectifiers.analysis.propagation import measure_signal
+from rectifiers.analysis.setup import generator, log10_mean
 from rectifiers.gains import moments
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import progress_bar
@@ -116,49 +119,30 @@ def _row(factory: Factory, seeds: int, depth: int, units: int) -> JsonObject:
         "predicted_spread": fate.width and fate.width.spread / math.log(10),
         "predicted_backward": fate.chi
         and (depth - 1) * math.log10(fate.chi) - math.log10(pieces(activation)),
-        "forward": _summary([forward for forward, _ in ends]),
-        "backward": _summary([backward for _, backward in ends]),
+        "forward": log10_mean([forward for forward, _ in ends]),
+        "backward": log10_mean([backward for _, backward in ends]),
     }
-
-
-def _summary(values: list[float | None]) -> JsonObject | None:
-    """Return mean and interval over draws; None where a draw has no logarithm."""
-    draws = [value for value in values if value is not None]
-    if not draws or len(draws) < len(values):
-        return None
-    return {**mean_and_interval(draws), "values": draws}
 
 
 def chain(
     factory: Factory, gain: float, *, depth: int, units: int, seed: int
-) -> tuple[float | None, float | None]:
-    """Return log10 of E[y_L^2] and of E[dy_1^2] / E[dy_L^2] in a chain of `depth` layers without
-    biases, in double; None for what became 0 or more than a double holds.
+) -> tuple[float, float]:
+    """Return E[y_L^2] and E[dy_1^2] / E[dy_L^2] in a chain of `depth` layers without biases, in
+    double.
 
     Inputs and last gradients are N(0, 1); the first layer has Var[w] = 1/n, so that E[y_1^2] =
     1."""
     stream = generator("chain", seed)
-    x = torch.randn(IMAGES, units, dtype=torch.float64, generator=stream)
-    responses = []
-    with torch.enable_grad():
-        for layer in range(depth):
-            activation = factory(units).double()
-            emitted = units * (1 if layer == depth - 1 else pieces(activation))
-            weight = torch.randn(emitted, x.shape[1], dtype=torch.float64, generator=stream)
-            y = x @ weight.T * ((gain if layer else 1.0) / math.sqrt(x.shape[1]))
-            responses.append(y if y.requires_grad else y.requires_grad_())
-            if layer < depth - 1:
-                x = activation(y.clone())  # a copy, for activations that work in place
-        last = responses[-1]
-        last_gradient = torch.randn(last.shape, dtype=torch.float64, generator=stream)
-        first_gradient = torch.autograd.grad(last, responses[0], last_gradient)[0]
-    forward = float(last.detach().square().mean())
-    backward = float(first_gradient.square().mean() / last_gradient.square().mean())
-    return _log10(forward), _log10(backward)
-
-
-def _log10(value: float) -> float | None:
-    return math.log10(value) if 0 < value < math.inf else None
+    hidden = {"name": "fc", "linear": units, "repeat": depth - 1}
+    rows = expand([hidden, {"name": "out", "linear": "classes"}], width=1, classes=units)
+    network = Network(rows, factory, channels=1, input_px=1, flat_input=units)
+    for layer, site in enumerate(network.sites()):
+        std = (gain if layer else 1.0) / math.sqrt(site.fans[0])
+        nn.init.normal_(site.module.weight, std=std, generator=stream)
+        site.module.bias = None
+    x, gradient = (torch.randn(IMAGES, units, generator=stream) for _ in range(2))
+    first, *_, last = measure_signal(network, x, gradient)
+    return last.second, first.gradient_second / last.gradient_second
 
 
 def report(numbers: JsonObject) -> list[Table | str]:

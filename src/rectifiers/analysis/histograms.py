@@ -1,17 +1,19 @@
 """Activations and gradients along an ordinary training, as Glorot and Bengio (2010) drew them."""
 
 import math
+import tempfile
 from dataclasses import asdict
 
 from matplotlib.figure import Figure
 from rich.table import Table
 
 from rectifiers.analysis import output
-from rectifiers.analysis.setup import AnalysisSetup, log_spaced, observe_training
+from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.training.diagnostics import Signals
+from rectifiers.training.train import train
 
 SNAPSHOTS = 5  # at logarithmically spaced steps, the first and the last included
 PARTS = ("activations", "gradients")
@@ -20,8 +22,11 @@ PARTS = ("activations", "gradients")
 def analyse(config: RunConfig) -> JsonObject:
     """Train `config` once more, in a folder of its own that is removed, and return its signals at a
     few steps."""
-    signals = Signals(log_spaced(AnalysisSetup(config).steps - 1, SNAPSHOTS))
-    record = observe_training(config, signals)
+    steps = config.trainer.max_epochs * len(AnalysisSetup(config).data.batches)
+    signals = Signals([round(steps ** (i / (SNAPSHOTS - 1))) - 1 for i in range(SNAPSHOTS)])
+    with tempfile.TemporaryDirectory() as place:
+        config = config.replaced({"runs_dir": place, "rerun": False, "logger": {}})
+        record = train(config, {}, callbacks=[signals]).record
     snapshots = []
     for step, layers in sorted(signals.found.items()):
         if any(len(pair) < 2 for pair in layers.values()):

@@ -3,6 +3,7 @@ images."""
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from matplotlib.figure import Figure
 from rich.table import Table
@@ -11,13 +12,14 @@ from torchvision.utils import make_grid
 
 from rectifiers.analysis import output
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasis
+from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasis, fit, zca
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 
-EPSILONS = {"pca": 1e-5, "zca": 1e-2}  # the course notes', and conf/preprocess/zca.yaml's
+# the course notes', and conf/preprocess/zca.yaml's; PCA's whitening as an image is ZCA's
+EPSILONS = {"pca": 1e-5, "zca": 1e-2}
 IMAGES, COMPONENTS = 16, 36  # shown
 
 
@@ -59,8 +61,7 @@ def analyse(config: RunConfig, *, components: Sequence[int]) -> JsonObject:
         pictures[f"from_{k}"] = rebuilt
         error[str(k)] = float((rebuilt - originals).square().mean().sqrt())
     for name, epsilon in EPSILONS.items():
-        white = whitened(coordinates, eigenvalues, rows, epsilon)
-        pictures[f"{name}_whitened"] = white.view_as(originals)
+        pictures[f"{name}_whitened"] = fit(partial(zca, epsilon=epsilon), moments, 1.0)(images)
     shares = eigenvalues.cumsum(0) / eigenvalues.sum()
     return {
         "dimensions": size,
@@ -72,12 +73,6 @@ def analyse(config: RunConfig, *, components: Sequence[int]) -> JsonObject:
         "components_for_99_pct": int((shares < 0.99).sum()) + 1,
         "pictures": pictures,
     }
-
-
-def whitened(coordinates: Tensor, eigenvalues: Tensor, rows: Tensor, epsilon: float) -> Tensor:
-    """Return whitened coordinates rotated back to pixels: PCA's whitening as an image, which is
-    ZCA's."""
-    return coordinates / (eigenvalues + epsilon).sqrt() @ rows
 
 
 def report(numbers: JsonObject) -> list[Table | str]:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 
 import torch
@@ -13,8 +14,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from rectifiers.analysis import output
-from rectifiers.analysis.setup import AnalysisSetup, generator, mean_and_interval
-from rectifiers.chains import Site
+from rectifiers.analysis.setup import AnalysisSetup, generator, log10_mean
 from rectifiers.models.network import Network
 from rectifiers.models.rows import Row
 from rectifiers.runs.config import RunConfig
@@ -114,33 +114,19 @@ def _border(row: Row, x: Tensor) -> float:
     return float(window_means(row, power).mean()) / total if total else math.nan
 
 
-def effects(
-    sites: Sequence[Site], stds: Sequence[float], signals: Sequence[LayerSignal]
-) -> list[dict[str, float]]:
-    """Return the five terms by which ln E[y^2] of every layer but the first differs from that of
-    the layer before.
+def effects(signals: Sequence[LayerSignal]) -> dict[str, float]:
+    """Return what borders and maximum pooling add to ln E[y^2] from the first layer to the last:
+    padding takes, a maximum gives. NaN where nothing arrived."""
 
-    weights: ln(n Var[w]), the initialiser's. activation: ln(E[f(y)^2] / E[y^2]), on average what
-    its moments say. pooling: what the maximum over windows adds. border: what zero padding takes.
-    draw: what finitely many weights do beside their variance, and biases. NaN where nothing
-    arrived."""
+    def log(one: float, other: float | None) -> float:
+        return math.log(one / other) if other and one > 0 else math.nan
 
-    def ratio(one: float, other: float) -> float:
-        return math.log(one / other) if one > 0 and other > 0 else math.nan
-
-    of_layers = []
-    for site, std, before, layer in zip(sites[1:], stds[1:], signals, signals[1:], strict=False):
-        activated = before.activated_second or 0.0
-        factor = site.fans[0] * std**2
-        terms = {
-            "weights": ratio(factor, 1.0),
-            "activation": ratio(activated, before.second),
-            "pooling": ratio(layer.input_second, activated),
-            "border": ratio(layer.border, 1.0),
-            "draw": ratio(layer.second, factor * layer.border * layer.input_second),
-        }
-        of_layers.append(terms)
-    return of_layers
+    return {
+        "border": sum(log(layer.border, 1.0) for layer in signals[1:]),
+        "pooling": sum(
+            log(layer.input_second, before.activated_second) for before, layer in pairwise(signals)
+        ),
+    }
 
 
 def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
@@ -162,7 +148,7 @@ def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
             powers.append(x.square().mean((0, 1)) if x.dim() == 4 else x.square().mean().view(1, 1))
             gradient = _score_gradient(len(x), len(setup.source.classes), seed)
             measured.append(measure_signal(network, x, gradient))
-            causes.append(effects(network.sites(), stds, measured[-1]))
+            causes.append(effects(measured[-1]))
             advance(1)
     steps = None
     if config.model.norm == "none":
@@ -176,19 +162,14 @@ def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
             "fan_out": layer.fan_out,
             "map_px": shapes[i].side or None,
             "std": layer.std_asked,
-            "response_second": _log10([signals[i].second for signals in measured]),
-            "gradient_second": _log10([signals[i].gradient_second for signals in measured]),
+            "response_second": log10_mean([signals[i].second for signals in measured]),
+            "gradient_second": log10_mean([signals[i].gradient_second for signals in measured]),
             "theory": steps and _theory(steps[i]),
-            "effects": None,
         }
-        if i > 0:
-            row["effects"] = {
-                key: _to_log10(fmean(terms[i - 1][key] for terms in causes))
-                for key in causes[0][i - 1]
-            }
         layers.append(row)
     forward = _change(measured, steps, "response", 0, -1)
     forward |= _width(steps[-1].width if steps else None)
+    forward |= {key: _to_log10(fmean(cause[key] for cause in causes)) for key in causes[0]}
     backward = _change(measured, steps, "gradient", -1, 0)
     total = {"steps": len(layers) - 1, "forward": forward, "backward": backward}
     return {"layers": layers, "total": total, "activation": report[0].activation_after}
@@ -208,11 +189,6 @@ def _score_gradient(count: int, classes: int, seed: int) -> Tensor:
     """Return N(0, 1) as the gradient of the scores, float64 [count, classes]: that of a loss would
     depend on the weights, and vanish where large scores saturate the softmax."""
     return torch.randn(count, classes, dtype=torch.float64, generator=generator("gradient", seed))
-
-
-def _log10(values: Sequence[float]) -> JsonObject | None:
-    usable = all(0 < value < math.inf for value in values)
-    return mean_and_interval([math.log10(value) for value in values]) if usable else None
 
 
 def _to_log10(natural: float) -> float | None:
@@ -240,7 +216,7 @@ def _change(
     name = "second" if moment == "response" else "gradient_second"
     ends = [(getattr(layers[start], name), getattr(layers[end], name)) for layers in measured]
     growth = [last / first if 0 < first < math.inf else 0.0 for first, last in ends]
-    change: JsonObject = {"measured": _log10(growth)}
+    change: JsonObject = {"measured": log10_mean(growth)}
     for label, key in (("theory", moment), ("on_maps", f"{moment}_on_maps")):
         change[label] = steps and _to_log10(getattr(steps[end], key) - getattr(steps[start], key))
     return change
@@ -249,14 +225,7 @@ def _change(
 def report(numbers: JsonObject) -> list[Table]:
     """Return every layer's second moments beside the theory's, and their change from end to end."""
     layers, total = numbers["layers"], numbers["total"]
-    effects = {
-        key: sum((layer["effects"][key] or 0.0 for layer in layers[1:]), 0.0)
-        for key in ("border", "pooling")
-    }
-    changes = [
-        {"direction": "forward", **total["forward"], **effects},
-        {"direction": "backward", **total["backward"]},
-    ]
+    changes = [{"direction": name, **total[name]} for name in ("forward", "backward")]
     moments = "log10 of E[y²] and E[Δy²]: mean ± half of its 95 % interval"
     ends = f"{total['steps']} layers, and what width, borders and maximum pooling add"
     return [

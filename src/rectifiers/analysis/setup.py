@@ -1,7 +1,7 @@
 """What an analysis looks at: the network, the images and the preprocessing that a configuration
 names."""
 
-import tempfile
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -14,12 +14,9 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.models.network import Network, of_rows
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training import build
-from rectifiers.training.diagnostics import Signals, Weights
-from rectifiers.training.train import train
 
 
 class AnalysisSetup:
@@ -33,11 +30,6 @@ class AnalysisSetup:
     @cached_property
     def preprocess(self) -> Preprocess:
         return build.build_preprocess(self.config, self.data)[0]
-
-    @property
-    def steps(self) -> int:
-        """Steps of the whole training."""
-        return self.config.trainer.max_epochs * len(self.data.batches)
 
     def network(self, seed: int) -> tuple[Network, list[LayerReport]]:
         """Return the network as a run of this seed would start with it, and its init report; raise
@@ -60,23 +52,11 @@ def generator(*parts: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed("analysis", *parts))
 
 
-def observe_training(config: RunConfig, observer: Signals | Weights) -> TrainingRecord:
-    """Train `config` once more while `observer` looks on, in a folder that is removed."""
-    with tempfile.TemporaryDirectory() as place:
-        config = config.replaced({"runs_dir": place, "rerun": False, "logger": {}})
-        return train(config, {}, callbacks=[observer]).record
-
-
-def log_spaced(last: int, count: int) -> list[int]:
-    """Return at most `count` steps from 0 to `last`, both included, evenly on a log scale."""
-    if count == 1:
-        return [0]
-    steps = [round((last + 1) ** (i / (count - 1))) - 1 for i in range(count)]
-    return sorted({max(0, min(last, step)) for step in steps})
-
-
-def mean_and_interval(values: Sequence[float]) -> JsonObject:
-    """Return the mean of at least one value with n and its 95 % interval, as plain numbers;
-    None for the interval of a single value."""
-    mean = asdict(mean_of(values))
-    return mean if len(values) > 1 else {**mean, "low": None, "high": None}
+def log10_mean(values: Sequence[float]) -> JsonObject | None:
+    """Return the mean of log10 of `values` with its 95 % interval, None of a single one, and the
+    logarithms; None where one is not positive and finite, or there is none."""
+    if not values or not all(0 < value < math.inf for value in values):
+        return None
+    logs = [math.log10(value) for value in values]
+    mean = {**asdict(mean_of(logs)), "values": logs}
+    return mean if len(logs) > 1 else {**mean, "low": None, "high": None}

@@ -114,7 +114,7 @@ class TrainDataset(Dataset[Batch]):
         if self.views is not None:
             views, shifts = self.views.augmented(self.seed, epoch, indices)
             return Batch(_shared(views), _labels(self.labels, indices), shifts, [])
-        images = _buffer(len(items), self.channels, self.geometry)
+        images = _buffer(len(items), self.channels, *self.geometry.crop)
         plans = self._read(epoch, indices, images)
         unread: list[int] = []
         for place, (_, first) in enumerate(items):
@@ -160,7 +160,7 @@ class CenterDataset(Dataset[Batch]):
         if self.views is not None:
             views = _shared(self.views.centered(indices))
             return Batch(views, _labels(self.labels, indices), None, [])
-        images = _buffer(len(indices), self.channels, self.geometry)
+        images = _buffer(len(indices), self.channels, *self.geometry.crop)
         plan_for = partial(center_plan, self.geometry)
         plans = self.reader.read(indices, [plan_for] * len(indices), images)
         errors = [plan for plan in plans if isinstance(plan, InputError)]
@@ -178,10 +178,9 @@ def _labels(labels: Sequence[int], indices: Sequence[int]) -> Tensor:
     return torch.tensor([labels[index] for index in indices])
 
 
-def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
+def _buffer(*shape: int) -> Tensor:
     """Return room for views, in a worker in shared memory, from which the training process reads
     without a copy."""
-    shape = (images, channels, *geometry.crop)
     if get_worker_info() is None:
         return torch.empty(shape, dtype=torch.uint8)
     return shared_bytes(math.prod(shape)).view(shape)
@@ -189,9 +188,7 @@ def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
 
 def _shared(views: Tensor) -> Tensor:
     """Return `views` where the training process reads them without a copy."""
-    if get_worker_info() is None:
-        return views
-    return shared_bytes(views.numel()).view(views.shape).copy_(views)
+    return views if get_worker_info() is None else _buffer(*views.shape).copy_(views)
 
 
 def _identity(batch: Batch) -> Batch:

@@ -66,13 +66,13 @@ def duration(seconds: float) -> str:
 class LineTimer:
     """Says when a line about long work is due: after FIRST_LINE_S, and then every LINE_EVERY_S."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock, self.started = clock, clock()
+    def __init__(self) -> None:
+        self.started = time.monotonic()
         self._due = self.started + FIRST_LINE_S
 
     def is_due(self) -> bool:
         """Return whether a line is due now; the next one is due later."""
-        now = self.clock()
+        now = time.monotonic()
         if now < self._due:
             return False
         self._due = now + LINE_EVERY_S
@@ -81,7 +81,7 @@ class LineTimer:
 
 @contextmanager
 def progress_bar(
-    description: str, total: int, unit: str = "images", clock: Callable[[], float] = time.monotonic
+    description: str, total: int, unit: str = "images"
 ) -> Iterator[Callable[[int], None]]:
     """Show how many of `total` images, bytes or another `unit` are done; yield a function that
     advances the number.
@@ -99,13 +99,13 @@ def progress_bar(
             task = progress.add_task(description, total=total)
             yield lambda count: progress.advance(task, count)
     else:
-        timer, done = LineTimer(clock), 0
+        timer, done = LineTimer(), 0
 
         def advance(count: int) -> None:
             nonlocal done
             done += count
             if timer.is_due():
-                left_s = (clock() - timer.started) * (total - done) / max(done, 1)
+                left_s = (time.monotonic() - timer.started) * (total - done) / max(done, 1)
                 numbers = map(decimal if unit == "bytes" else "{:,}".format, (done, total))
                 suffix = "" if unit == "bytes" else f" {unit}"
                 line = f"{description}: {' of '.join(numbers)}{suffix}, {duration(left_s)} left"

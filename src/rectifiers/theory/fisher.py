@@ -30,11 +30,6 @@ DAMPINGS = {
     "natural_angle_damped_0.01": 1e-2,
     "natural_angle_damped_0.1": 1e-1,
 }
-
-MEASURES = (
-    *("output_units", "first", "output", "cross"),
-    *("off_over_diagonal", "largest_over_mean", "effective_rank", "dead", *DAMPINGS),
-)
 SHORTCUT = "shortcut"  # a measure of networks that have shortcuts
 
 
@@ -108,10 +103,8 @@ def angle(fisher: Tensor, gradient: Tensor, damping: float) -> float | None:
     return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
 
-def summarize(
-    fisher: Tensor, hidden: int, classes: int, shortcut: int = 0
-) -> tuple[dict[str, float], Tensor]:
-    """Return the measures of a two-layer network's F by name, and its eigenvalues [P], descending.
+def summarize(fisher: Tensor, hidden: int, classes: int, shortcut: int = 0) -> dict[str, float]:
+    """Return the measures of a two-layer network's F by name.
 
     hidden, classes: the output layer's weight is [classes, hidden] and comes last. shortcut: the
     number of weights of a shortcut, which come before.
@@ -159,7 +152,7 @@ def summarize(
         past, others = slice(first, last), torch.ones(len(fisher), dtype=torch.bool)
         others[past] = False
         measures[SHORTCUT] = mass_between(correlation[past][:, others], alive[past], alive[others])
-    return measures, values
+    return measures
 
 
 def check_two_layers(network: ImageNetwork) -> None:
@@ -182,11 +175,8 @@ def _blocks(network: ImageNetwork) -> list[ShortcutBlock]:
     return perceptron.blocks() if isinstance(perceptron, ShortcutPerceptron) else []
 
 
-def measure(
-    network: ImageNetwork, inputs: Tensor, labels: Tensor
-) -> tuple[dict[str, float], Tensor]:
-    """Return every measure of a two-layer network by name (MEASURES, and SHORTCUT), and the
-    eigenvalues of F.
+def measure(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return every measure of a two-layer network by name, SHORTCUT where it has one.
 
     The network stays in double precision. natural_angle: degrees between the gradient and the
     natural gradient, for each of `DAMPINGS`."""
@@ -197,9 +187,9 @@ def measure(
         (block,) = _blocks(network)
         last, shortcut = block.out.weight, block.shortcut.weight.numel()
     classes, hidden = last.shape
-    measures, values = summarize(fisher, hidden, classes, shortcut)
+    measures = summarize(fisher, hidden, classes, shortcut)
     downhill = gradient(network, inputs, labels)
     for name, damping in DAMPINGS.items():
         degrees = angle(fisher, downhill, damping)
         measures[name] = math.nan if degrees is None else degrees
-    return measures, values
+    return measures

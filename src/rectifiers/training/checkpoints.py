@@ -3,7 +3,6 @@ shows the epoch."""
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from zipfile import is_zipfile
 
@@ -122,19 +121,19 @@ class ProgressLines(Callback):
     A loss within an epoch is the mean so far, over the images of rank 0; a step costs one reading
     of the clock."""
 
-    def __init__(self, global_batch: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.global_batch, self.timer = global_batch, LineTimer(clock)
+    def __init__(self, global_batch: int) -> None:
+        self.global_batch, self.timer = global_batch, LineTimer()
         self._before = self.timer.started, 0  # the time and the step of the last line
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._before = self.timer.clock(), trainer.global_step
+        self._before = time.monotonic(), trainer.global_step
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: pl.Trainer, module: Classifier, outputs: object, batch: object, step: int
     ) -> None:
         if not self.timer.is_due():
             return
-        now, done, (then, done_then) = self.timer.clock(), trainer.global_step, self._before
+        now, done, (then, done_then) = time.monotonic(), trainer.global_step, self._before
         self._before = now, done
         rate, steps = (done - done_then) / max(now - then, 1e-9), int(trainer.num_training_batches)
         losses = module.train_loss  # its `compute` would wait for the other ranks

@@ -1,5 +1,5 @@
-"""Callbacks that measure a training and change nothing: its signals, weights, their ranks and
-Fisher information."""
+"""Callbacks that measure a training and change nothing: its signals, the ranks of its weights and
+their Fisher information."""
 
 import copy
 from collections.abc import Collection
@@ -88,28 +88,6 @@ class Signals(Callback):
         self._handles = []
 
 
-class Weights(Callback):
-    """Keeps a copy of the network's parameters at the beginning of each of `steps`, and at the end
-    of the training."""
-
-    def __init__(self, steps: Collection[int]) -> None:
-        self.steps, self.found = frozenset(steps), dict[int, dict[str, Tensor]]()
-
-    def on_train_batch_start(  # type: ignore[override]
-        self, trainer: pl.Trainer, module: Classifier, batch: Batch, batch_idx: int
-    ) -> None:
-        if trainer.global_step in self.steps:
-            self._keep(trainer.global_step, module)
-
-    def on_train_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        self._keep(trainer.global_step, module)
-
-    def _keep(self, step: int, module: Classifier) -> None:
-        self.found[step] = {
-            name: weight.detach().clone() for name, weight in module.network.named_parameters()
-        }
-
-
 def first_images(trainer: pl.Trainer, part: str, images: int) -> Batch:
     """Return the centre views of the first `images` images of a split."""
     views = trainer.datamodule.centre_views(part)  # type: ignore[attr-defined]
@@ -130,7 +108,7 @@ class FisherMeasure(EpochMeasure):
     def measure(self, module: Classifier) -> dict[str, float]:
         with torch.enable_grad():
             x = module.preprocess(self.batch.images.to(module.device)).cpu()
-            measures, _ = measure(copy.deepcopy(module.network).cpu(), x, self.batch.labels)
+            measures = measure(copy.deepcopy(module.network).cpu(), x, self.batch.labels)
         return {f"fisher/{key}": float(value) for key, value in measures.items()}
 
 

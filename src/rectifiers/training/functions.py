@@ -16,7 +16,7 @@ import yaml
 from torch import Generator, Tensor, nn
 
 from rectifiers.activation_modules import Function, pieces
-from rectifiers.activations import ByLayer, check_gain, check_gradient, check_output, unused
+from rectifiers.activations import ByLayer, check_activation, check_gain, unused
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
 from rectifiers.gains import Mode, describe, gain
 from rectifiers.initializers import Layer
@@ -186,8 +186,7 @@ def _check_activation(config: RunConfig) -> None:
     with torch.random.fork_rng(devices=[]):  # a module may draw its parameters
         for kind, channels, activation in _some_activations(config, factory):
             sides = MAP_SIDES if kind == "conv" else ()
-            x = check_output(activation, channels, sides)
-            check_gradient(activation, x)
+            x = check_activation(activation, channels, sides)
             if kind == "linear" and config.init.fc_std is not None:
                 continue
             forward = partial(_checked_gain, activation, x, "forward")

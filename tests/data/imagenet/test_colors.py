@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rectifiers.data import jpeg
 from rectifiers.data.imagenet import imagenet
 from rectifiers.data.imagenet.colors import measure_colors
 from rectifiers.data.sources import ArraySplit
@@ -54,15 +53,6 @@ def test_the_number_of_threads_changes_no_bit(prepared: Path) -> None:
     three, mean_of_three = measure_colors(split, geometry, threads=3)
     assert one == three
     assert (mean_of_one == mean_of_three).all()
-
-
-def test_the_c_library_changes_no_bit(prepared: Path, monkeypatch) -> None:
-    split, geometry = imagenet(str(prepared)).train, Geometry(72, 64, flip=False)
-    found, mean = measure_colors(split, geometry, threads=1)
-    monkeypatch.setattr(jpeg, "unavailable_reason", lambda: "no library today")
-    slowly, mean_slowly = measure_colors(split, geometry, threads=1)
-    assert found == slowly
-    assert (mean == mean_slowly).all()
 
 
 def test_unreadable_image_is_named(prepared: Path, tmp_path: Path) -> None:

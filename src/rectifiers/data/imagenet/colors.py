@@ -1,16 +1,13 @@
 """Colour statistics of a training split: the mean image, and mean, spread and principal components
 of RGB."""
 
-from functools import partial
-
 import numpy as np
-import torch
 
-from rectifiers.data.imagenet.prepare import map_in_order
+from rectifiers.data.datamodule import ImageData
+from rectifiers.data.sources import Source
 from rectifiers.data.splits import Split
-from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, Reader, center_plan
+from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 
 # of the pinned eigenvalues and eigenvectors; an eigensolver's last bits differ between machines
@@ -65,20 +62,13 @@ def measure_colors(split: Split, geometry: Geometry, threads: int) -> tuple[Json
 def _sums(split: Split, geometry: Geometry, threads: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the sums of the centre crops, int64 [3, crop, crop], and of the products of two
     channels, int64 [3, 3]."""
-    side, reader, plan_for = geometry.crop_px, Reader(split), partial(center_plan, geometry)
+    source, side = Source("statistics", (), 3, split, split), geometry.crop_px
+    data = ImageData(source, geometry, global_batch=1, seed=0, workers=threads)
     total, products = np.zeros((3, side, side), np.int64), np.zeros((3, 3), np.int64)
-
-    def center(index: int) -> np.ndarray:
-        views = torch.empty(1, 3, side, side, dtype=torch.uint8)
-        (plan,) = reader.read([index], [plan_for], views)
-        if isinstance(plan, InputError):
-            raise plan
-        return views[0].numpy()
-
     with progress_bar("statistics", len(split.labels)) as advance:
-        for crop in map_in_order(center, range(len(split.labels)), threads):
-            total += crop
-            pixels = crop.reshape(3, -1).astype(np.float64)
-            products += (pixels @ pixels.T).astype(np.int64)  # exact: below 2^53
-            advance(1)
+        for crops in data.statistics_batches():
+            total += crops.sum(0).numpy()
+            pixels = crops.transpose(0, 1).flatten(1).double()
+            products += (pixels @ pixels.T).numpy().astype(np.int64)  # exact: below 2^53
+            advance(len(crops))
     return total, products
