@@ -3,11 +3,13 @@
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -95,6 +97,19 @@ def build(
     return Run(config, folder, place, source, *parts)
 
 
+@contextmanager
+def one_at_a_time(config: RunConfig) -> Iterator[None]:
+    """Let one process at a time open data that it may download: ranks, and runs of a list, start
+    together."""
+    with ExitStack() as stack:
+        if config.data.options.get("download"):
+            with suppress(OSError):  # the cache may be for reading alone
+                config.cache_dir.mkdir(parents=True, exist_ok=True)
+                lock = FileLock(config.cache_dir / "download.lock", fallback_to_soft=False)
+                stack.enter_context(lock)
+        yield
+
+
 def open_source(config: RunConfig) -> Source:
     """Open the data. A source's function that has a parameter `cache_dir` gets that of the
     configuration."""
@@ -104,7 +119,7 @@ def open_source(config: RunConfig) -> Source:
     if "cache_dir" in inspect.signature(function).parameters:
         function = partial(function, cache_dir=str(config.cache_dir))
     try:
-        with interruptible("while the data was opened"):
+        with interruptible("while the data was opened"), one_at_a_time(config):
             source: Source = function()
     except OSError as error:
         if root is None:
