@@ -37,8 +37,8 @@ COMPUTED = (
 # The groups of which an option may be a function's dotted name.
 BY_NAME = ("activation", "init", "preprocess")
 # The overrides by which the runs of a list differ most often; numbers alone, for all else is
-# checked as it is composed.
-JOB_OVERRIDE = re.compile(r"(seed|optim\.lr)=[0-9.e+-]+")
+# checked as it is composed. Not 010, which is 8 in YAML.
+JOB_OVERRIDE = re.compile(r"(seed|optim\.lr)=(?![+-]?0\d)[0-9.e+-]+")
 
 
 def _over_root(numbers: Sequence[float], width: float) -> ListConfig:
