@@ -71,7 +71,7 @@ REFUSED = [
     (["optim.lr=abc"], ["optim.lr=abc", "number"]),
     (["trainer.strategy=ddp"], ["trainer.strategy", "trainer.devices"]),
     (["trainer.max_epoch=1"], ["trainer.max_epoch", "trainer.max_epochs"]),
-    (["logger.wandb.project=x"], ["logger.wandb.project", "logger=wandb"]),
+    (["logger.wandb.project=x"], ["logger.wandb.project", "logger=wandb", "add that"]),
     (["logger=wandb", "logger.wandb.projct=x"], ["did you mean logger.wandb.project of"]),
     (["activation=elu", "activation.slope=1"], ["activation=leaky_relu"]),
     (
@@ -97,8 +97,11 @@ def test_a_bad_command_line_exits_with_status_2(call, arguments, named, tmp_path
 
 
 @pytest.mark.process
-def test_a_refusal_imports_nothing_heavy() -> None:
-    done = start("-c", WHAT_WAS_IMPORTED, "optim.epochs=3")
+@pytest.mark.parametrize(
+    "argument", ["optim.epochs=3", "data=folder data.root=/nonexistent trainer.devices=2"]
+)
+def test_a_refusal_imports_nothing_heavy(argument: str) -> None:
+    done = start("-c", WHAT_WAS_IMPORTED, *argument.split())
     assert done.returncode != 0
     assert "IMPORTED []" in done.stdout
 

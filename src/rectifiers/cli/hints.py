@@ -130,10 +130,9 @@ def _of_option(group: str, option: str) -> str:
 
 
 def _of_key(key: str) -> str:
-    group = key.partition(".")[0]
     having = keys_of_conf().get(key)
     if having:
-        return f"{key} belongs to {' or '.join(having)}, and another {group} is chosen"
+        return f"{key} belongs to {' or '.join(having)}, which is not chosen; add that, too"
     near = [OLD_KEYS[key]] if key in OLD_KEYS else near_keys(key)
     if near:
         return f"{key} is not known; did you mean {' or '.join(map(_with_options, near))}?"

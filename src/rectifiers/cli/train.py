@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
 from pathlib import Path
 
 import hydra
@@ -168,6 +169,10 @@ def restart_with_ranks(config: RunConfig, place: World) -> None:
             "choose trainer=ddp_cpu"
         )
     check_share(config.data.batch_size, devices)
+    root, may_download = (config.data.options.get(key) for key in ("root", "download"))
+    if root is not None and not may_download and not isdir(str(root)):
+        # torchrun would add a page about its failed processes
+        raise InputError(f"data.root={root} is not a folder; give the folder of the data")
     if multiprocessing.parent_process() is not None or "SUBMITIT_EXECUTOR" in os.environ:
         raise InputError(
             f"trainer.devices={devices} starts processes of its own, which a launcher of Hydra "
