@@ -117,10 +117,11 @@ def announce(
     devices = ", ".join(f"{count} x {name}" for name, count in Counter(all_gather(name)).items())
     if place.rank > 0:
         return
+    is_shared = place.size > 1 and batch % place.size == 0
     parts = (
         activation,
         f"data {source.name} {source.digest[:12]}",
-        f"batch {batch}",
+        f"batch {batch}{f' = {place.size} x {batch // place.size}' if is_shared else ''}",
         "fast" if config.fast else None,
         config.trainer.precision,
         f"{place.nodes} node{'' if place.nodes == 1 else 's'}",
