@@ -4,6 +4,7 @@ submitit."""
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,3 +95,11 @@ def test_requeued_job_has_equal_bits(environment: dict[str, str], tmp_path: Path
         assert records.load(path).compute["processes"] == 2
     assert same_bits(*states)
     assert found[0] == found[1]
+
+
+def test_hydras_launcher_makes_a_job_of_every_run(environment, tmp_path) -> None:
+    places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
+    small = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=30"]
+    overrides = [*TINY, "trainer.max_epochs=1", "seed=0,1", *small, *places]
+    call(environment, sys.executable, "train.py", "--multirun", *overrides)
+    assert len(list(tmp_path.glob("runs/*/record.json"))) == 2
