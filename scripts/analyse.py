@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rectifiers.analysis import SETTINGS, split
-from rectifiers.cli.composition import all_keys, compose_with_choices, resolve
+from rectifiers.cli.composition import compose_with_choices, resolve
 from rectifiers.cli.hints import check_arguments
 from rectifiers.results.documents import write_svg
 from rectifiers.runs.identity import run_id
@@ -48,7 +48,7 @@ def analyse(name: str, arguments: list[str]) -> tuple[JsonObject, Path]:
     root = Path(out[-1].removeprefix("out=")) if out else RESULTS
     check_writable("out", root)
     overrides = [argument for argument in arguments if argument not in out]
-    check_arguments(overrides, all_keys)
+    check_arguments(overrides)
     composed, choices = compose_with_choices(overrides)
     config = resolve(composed)
     request = {group: choices.get(group) for group in GROUPS} | {"overrides": sorted(overrides)}

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
 from rectifiers.benchmark.run import load_all, run_entry, save
-from rectifiers.cli.composition import all_keys
 from rectifiers.cli.hints import check_arguments
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.console import cli_errors, wide_stdout
@@ -43,7 +42,7 @@ def run(arguments: list[str], jobs: int | None, seeds: int | None, folder: Path)
         raise InputError(f"--seeds={seeds} is not usable; give a whole number at least 1")
     overrides = [argument for argument in arguments if not argument.startswith("size=")]
     entry = Entry.of(overrides)
-    check_arguments([*entry.overrides, *entry.places], all_keys)
+    check_arguments([*entry.overrides, *entry.places])
     # here and not above: --help and refusals do without the extra `report`
     from rich.markdown import Markdown
 

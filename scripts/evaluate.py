@@ -24,7 +24,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rectifiers.cli.composition import all_keys, composed, override
+from rectifiers.cli.composition import composed, override
 from rectifiers.cli.finished import of_run
 from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
@@ -39,7 +39,7 @@ from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 def test(arguments: list[str]) -> None:
     """Do what the command line asks for, and print what comes out."""
     trust, arguments = split_trust(arguments)
-    check_arguments(arguments, all_keys)
+    check_arguments(arguments)
     values = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     names = [name.strip() for name in values.pop("run", "").strip("[]").split(",")]
     if not all(names):
@@ -61,7 +61,7 @@ def test(arguments: list[str]) -> None:
         if not outcome.fresh and runs[0][0].logger and world().rank == 0:
             from rectifiers.training.loggers import publish
 
-            outcome = publish(runs[0][0], outcome)
+            publish(runs[0][0], outcome)
     else:
         from rectifiers.training.ensemble import ensemble
 
@@ -70,8 +70,6 @@ def test(arguments: list[str]) -> None:
         with ignore_broken_pipe():
             print_record(outcome.record, Console())
             print(outcome.path)
-        if outcome.note:
-            print(outcome.note, file=sys.stderr)
 
 
 def main() -> None:

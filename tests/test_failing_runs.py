@@ -3,7 +3,6 @@ behind."""
 
 import os
 import resource
-import shutil
 import signal
 import struct
 import subprocess
@@ -22,12 +21,6 @@ LONGEST_S = 60  # far more than a run takes that fails, and far less than foreve
 SMALL = ("data=folder", "model=mini", "activation=relu", "data.resize_px=40", "data.crop_px=32")
 SMALL += ("data.batch_size=4", "trainer.max_epochs=1", "logger=none", "data.protocol=paper")
 LONG = "trainer.max_epochs=100000"
-OPTIONS = """data=imagenet data.val_per_class=2 model=mlp model.depth=2 model.hidden=16
-data.resize_px=20 data.crop_px=16 preprocess.scale=unit_rms init.fc_std=null data.batch_size=12
-trainer.max_epochs=2 logger=none"""
-OF_SHARDS = OPTIONS.split()
-
-parts_and_workers = pytest.mark.parametrize(("part", "workers"), [("train", 2), ("val", 0)])
 
 
 @pytest.fixture
@@ -66,32 +59,11 @@ def training(place: Path, *overrides: str) -> subprocess.Popen:
     return process
 
 
-@parts_and_workers
+@pytest.mark.parametrize(("part", "workers"), [("train", 2), ("val", 0)])
 def test_an_empty_image_ends_the_run(tmp_path: Path, root: Path, part: str, workers: int) -> None:
     (root / part / "b" / "2.jpg").write_bytes(b"")
     said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"data.num_workers={workers}"))
     assert "2.jpg cannot be read" in said
-
-
-@pytest.mark.process
-@parts_and_workers
-def test_flipped_byte_ends_the_run(tmp_path, prepared, part, workers) -> None:
-    root = Path(shutil.copytree(prepared, tmp_path / "prepared"))
-    shard = root / part / "shard-00000.bin"
-    body = bytearray(shard.read_bytes())
-    body[3000] ^= 1
-    shard.write_bytes(body)
-    said = refused(alone(tmp_path, *OF_SHARDS, f"data.root={root}", f"data.num_workers={workers}"))
-    assert f"of {root}/{part} (shard-00000.bin from byte" in said
-    assert "is not what was written there" in said
-
-
-@pytest.mark.process
-@parts_and_workers
-def test_an_image_that_disappears_ends_the_run(tmp_path, root, part, workers) -> None:
-    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"data.num_workers={workers}")
-    (root / part / "b" / "2.jpg").unlink()
-    assert "2.jpg cannot be read" in sentence(ended(process))
 
 
 @pytest.mark.process
@@ -104,13 +76,10 @@ def test_ctrl_c_ends_the_run_and_its_workers(tmp_path: Path, root: Path) -> None
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("workers", "said"), [(0, "could not be written"), (2, "could not be given shared memory")]
-)
-def test_a_full_disk_ends_the_run(tmp_path: Path, root: Path, workers: int, said: str) -> None:
-    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"data.num_workers={workers}")
+def test_too_little_shared_memory_ends_the_run(tmp_path: Path, root: Path) -> None:
+    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", "data.num_workers=2")
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # of shared memory, too
-    assert said in sentence(ended(process))
+    assert "could not be given shared memory" in sentence(ended(process))
 
 
 @pytest.mark.process

@@ -21,6 +21,7 @@ from rectifiers.data.sources import Source, digits
 from rectifiers.runner import Overrides, run_all, share_cores
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder, run_lock
+from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import train
 
 TOO_LARGE = "data.batch_size=1000000"  # an error that only the run itself finds
@@ -242,3 +243,8 @@ def test_hydras_submitit_launcher_and_optuna_sweeper(tmp_path, overrides, runs) 
     _, told = process.communicate(timeout=300)
     assert process.returncode == 0, told
     assert len(list(tmp_path.glob("runs/*/record.json"))) == runs
+
+
+def test_seed_with_a_leading_zero_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="seed=010"):
+        compose_job(run_of(tmp_path, "seed=010"))

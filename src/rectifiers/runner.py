@@ -17,12 +17,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from rectifiers.cli.composition import Choices, compose_job
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find, run_folder
-from rectifiers.runs.identity import canonical_json
 from rectifiers.runtime import machine
 from rectifiers.runtime.console import LineTimer, duration, without_progress
 from rectifiers.runtime.distributed import end_with_parent
@@ -31,31 +29,28 @@ from rectifiers.runtime.signals import Stopped, deferring_signals, stop_if_reque
 
 Overrides = tuple[str, ...]
 FollowUp = Callable[[Overrides], Sequence[Overrides]]  # the runs that the end of one asks for
-STARTUP_COST_MACS = 50_000_000_000  # what fits into the 2 s that a run takes beside its training
 KILLED = "its process was killed, maybe for want of memory; the same command continues"
 POLL_S = 0.2
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be trained. cost: multiply-adds of its training, forward and backward."""
+    """A run to be trained."""
 
     overrides: Overrides
     config: RunConfig
     choices: Choices
-    cost: int
 
 
 @dataclass
 class Progress:
-    """How far a list of runs is. trained_cost: of the jobs that were completed since the start."""
+    """How far a list of runs is. trained: the number of jobs completed since the start."""
 
     pending: list[Job] = field(default_factory=list)
     running: dict[Future[str | None], tuple[ProcessPoolExecutor, Job]] = field(default_factory=dict)
     failures: dict[Overrides, str] = field(default_factory=dict)
     complete: int = 0
-    trained_cost: int = 0
-    sources: dict[str, Any] = field(default_factory=dict)  # by their configuration
+    trained: int = 0
 
     @property
     def done(self) -> str:
@@ -66,11 +61,10 @@ class Progress:
     def line(self, seconds: float) -> str:
         """Return a line such as "3 of 12 done, 2 running, 1 failed, 12 min left", `seconds` after
         the start."""
-        jobs = [*self.pending, *(job for _, job in self.running.values())]
         line = f"{self.done}, {len(self.running)} running, {len(self.failures)} failed"
-        if not self.trained_cost:
+        if not self.trained:
             return line
-        left_s = seconds * sum(job.cost for job in jobs) / self.trained_cost
+        left_s = seconds * (len(self.pending) + len(self.running)) / self.trained
         return f"{line}, {duration(left_s)} left"
 
 
@@ -79,7 +73,7 @@ def run_all(
     processes: int | None = None,
     follow_up: FollowUp | None = None,
 ) -> dict[Overrides, str]:
-    """Train the runs that have no complete record, the cheapest first; return why others failed.
+    """Train the runs that have no complete record, seed by seed; return why others failed.
 
     A run that diverged is complete. The reasons, a line each, are printed at the end, too.
 
@@ -123,9 +117,6 @@ def share_cores(configs: Sequence[RunConfig], processes: int | None) -> tuple[in
 
 def _plan(progress: Progress, runs: Sequence[Overrides]) -> None:
     """Add the runs to train in their order, and the reasons of those that cannot be."""
-    from rectifiers.training.build import open_source, training_cost
-
-    sources = progress.sources
     jobs: dict[object, Job] = {}
     for overrides in runs:
         try:
@@ -134,15 +125,11 @@ def _plan(progress: Progress, runs: Sequence[Overrides]) -> None:
             if existing is not None and existing.is_complete:
                 progress.complete += 1
                 continue
-            data = canonical_json(config.data.as_dict())
-            if data not in sources:
-                sources[data] = open_source(config)
-            cost = training_cost(config, sources[data]) + STARTUP_COST_MACS
-            jobs[run_folder(config) or overrides] = Job(overrides, config, choices, cost)
+            jobs[run_folder(config) or overrides] = Job(overrides, config, choices)
         except InputError as error:
             progress.failures[overrides] = str(error)
     progress.pending += jobs.values()
-    progress.pending.sort(key=lambda job: (job.cost, job.config.seed))
+    progress.pending.sort(key=lambda job: job.config.seed)
 
 
 def _train_pending(
@@ -168,7 +155,7 @@ def _train_pending(
                 reason = KILLED if future.exception() else future.result()
                 if reason is None:
                     progress.complete += 1
-                    progress.trained_cost += job.cost
+                    progress.trained += 1
                     _plan(progress, follow_up(job.overrides) if follow_up else ())
                 else:
                     progress.failures[job.overrides] = reason

@@ -9,9 +9,9 @@ import pytest
 
 import forkserver
 from conftest import CONF, ROOT, compose_config
+from rectifiers.models.rows import size
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
-from rectifiers.training.build import network_size
 from rectifiers.training.train import train
 
 EXPERIMENTS = sorted(
@@ -57,8 +57,9 @@ def test_cost_of_a_head_follows_from_its_network(experiment: str) -> None:
     printed = re.search(r"Cost: ([\d,]+) multiply-adds an image, .*? (\d+) epochs of", text)
     assert printed is not None
     config = compose_config(f"experiment={experiment}")
-    size = network_size(config, classes=1000, channels=3, input_px=config.data.crop_px)
-    assert int(printed[1].replace(",", "")) == size["multiply_adds"]
+    layers, px = config.model.layers(1000), config.data.crop_px
+    cost = size(layers, channels=3, input_px=px)["multiply_adds"]
+    assert int(printed[1].replace(",", "")) == cost
     assert int(printed[2]) == config.trainer.max_epochs
 
 

@@ -2,7 +2,9 @@
 
 import pickle
 import shutil
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from rectifiers.data.sources import Source, digits, folder, three_splits
 from rectifiers.data.splits import choose
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.build import inspect_source, open_source
+from rectifiers.training.build import inspect_source, one_at_a_time, open_source
 
 CLASSES = ("a", "b", "c")
 
@@ -127,3 +129,19 @@ def test_small_class_is_refused(photos: Path) -> None:
         (photos / "train" / "b" / f"{i}.jpg").unlink()
     with pytest.raises(InputError, match="1 of the 1 training images of class b would be for"):
         opened("data=folder", f"data.root={photos}")
+
+
+def test_one_process_at_a_time_downloads(tmp_path: Path) -> None:
+    options = ("data=cifar10", f"cache_dir={tmp_path}/cache")
+    config, inside, most = compose_config(*options), [], []
+
+    def download(number: int) -> None:
+        with one_at_a_time(config):
+            inside.append(number)
+            most.append(len(inside))
+            time.sleep(0.1)
+            inside.remove(number)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(download, range(2)))
+    assert most == [1, 1]

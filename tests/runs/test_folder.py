@@ -85,15 +85,6 @@ def test_training_removes_half_written_files(tmp_path: Path) -> None:
     assert left == ["last.ckpt", "scores/center.npz"]
 
 
-def test_each_rerun_sets_the_last_one_aside(tmp_path: Path) -> None:
-    for number in "12":
-        (tmp_path / "run").mkdir(exist_ok=True)
-        (tmp_path / "run" / "record.json").write_text(number)
-        begin(tmp_path / "run", rerun=True)
-    for number in "12":
-        assert (tmp_path / "replaced" / f"run-{number}" / "record.json").read_text() == number
-
-
 def test_what_a_run_lacks(tmp_path: Path) -> None:
     config = compose_config(*TINY, "evaluation=center", f"runs_dir={tmp_path}/runs")
     keeping = config.replaced({"evaluation.keep_scores": True})

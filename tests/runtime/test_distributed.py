@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from processes import ranks
-from rectifiers.runtime.distributed import SINGLE_PROCESS, World, is_restart, start_any, world
+from rectifiers.runtime.distributed import SINGLE_PROCESS, World, start_any, world
 from rectifiers.runtime.errors import InputError
 
 TORCHRUN = {
@@ -31,12 +31,6 @@ def test_launchers_variables_say_where_a_process_stands() -> None:
     for name, value in (("RANK", "one"), ("WORLD_SIZE", "7")):
         with pytest.raises(InputError, match=f"{name}={value} .*start as many on every node"):
             world({**TORCHRUN, name: value})
-
-
-def test_launchers_count_their_restarts() -> None:
-    assert not is_restart({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "0"})
-    assert is_restart({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "1"})
-    assert is_restart({**SRUN, "SLURM_RESTART_COUNT": "2"})
 
 
 ASKS = """

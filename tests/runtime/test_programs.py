@@ -19,7 +19,7 @@ LONG = "a" * 300
     ("command", "expected"),
     [
         (("train.py", f"cache_dir={LONG}", "runs_dir={place}/runs"), LONG),
-        (("train.py", "data=folder", f"data.root={LONG}"), f"data.root={LONG} is not a folder"),
+        (("train.py", "data=folder", f"data.root={LONG}"), f"data.root={LONG} cannot be read"),
         (
             ("train.py", "cache_dir={place}/file/in", "runs_dir={place}/runs"),
             "cache_dir={place}/file/in cannot be written, for {place}/file is",

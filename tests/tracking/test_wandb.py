@@ -17,10 +17,9 @@ import yaml
 from conftest import CONF, ROOT, TINY, compose_config
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import Outcome
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.tracking.loggers import log_history, log_results
-from rectifiers.training.loggers import note_of, open_loggers, publish
+from rectifiers.training.loggers import open_loggers
 from rectifiers.training.train import train
 from tracking.reading import wandb_rows, wandb_summary
 from tracking.stub import Stub, serving
@@ -57,7 +56,9 @@ def opened(
 
 
 def sent(record: TrainingRecord, folder: Path, *overrides: str) -> str | None:
-    return publish(settings(*overrides), Outcome(record, folder / "record.json", fresh=False)).note
+    with opened(record, folder, *overrides) as loggers:
+        log_results(loggers, record)
+    return loggers[0].note
 
 
 def cut_short(run: AbstractContextManager[list[Any]], history: Any, by: BaseException) -> None:
@@ -176,7 +177,7 @@ def test_a_server_failing_midway_gets_the_rest_later(record, folder, monkeypatch
             log_history(loggers, record.history[:8])
             log_results(loggers, record)
         assert time.monotonic() - started < 90
-        note = note_of(loggers)
+        note = loggers[0].note
         assert note is not None
         assert f"scripts/evaluate.py run={folder} logger=wandb" in note
         history = server.history

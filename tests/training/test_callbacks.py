@@ -1,15 +1,13 @@
 """Callbacks of Lightning and of the user, from the configuration."""
 
-import signal
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
-from conftest import TINY, compose_config, same_bits, weights
-from processes import alone, finish, start, wait_for
+from conftest import compose_config, same_bits, weights
+from cutting import cut
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.functions import BY_LAYER, LOGGED, check_functions
@@ -46,21 +44,14 @@ def test_stopped_run_trains_no_further(tiny, tmp_path, monkeypatch) -> None:
     assert same_bits(weights(whole), weights(outcome))
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("options", [STOPPING, ("callbacks=model_checkpoint",)])
-def test_killed_run_with_callbacks_has_equal_bits(tmp_path, options) -> None:
-    steps = ("checkpoint.every_n_steps=2", "data.batch_size=64", "threads=1")
-    paths = []
-    for place, is_killed in ((tmp_path / "whole", False), (tmp_path / "killed", True)):
-        command = alone(place, *TINY, *options, *steps)
-        if is_killed:
-            process = start(command)
-            wait_for(lambda place=place: list(place.glob("runs/*/last.ckpt")), process)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        finish(command)
-        paths += place.glob("runs/*/record.json")
-    assert same_bits(*(weights(SimpleNamespace(path=path)) for path in paths))
+def test_killed_run_with_callbacks_has_equal_bits(tiny, tmp_path: Path, options) -> None:
+    asked = (*options, "checkpoint.every_n_steps=2")
+    whole = train(tiny(*asked, f"runs_dir={tmp_path}/whole"), {})
+    cut(tiny(*asked), 25)
+    killed = train(tiny(*asked), {})
+    assert killed.record.stopped_by == whole.record.stopped_by
+    assert same_bits(weights(whole), weights(killed))
 
 
 def test_model_checkpoint_keeps_the_best_weights(tiny) -> None:

@@ -58,10 +58,10 @@ def begun(place: Path, *options: str, processes: int = 2, **more: Any) -> tuple[
     return whole, cut, process
 
 
-def ranks_of_script(script: str, place: Path, *overrides: str, restarts: int = 0) -> list[str]:
+def ranks_of_script(script: str, place: Path, *overrides: str) -> list[str]:
     """Return the command of two ranks that run `script` instead of train.py."""
     (place / "script.py").write_text(script)
-    command = together(2, place, *overrides, restarts=restarts)
+    command = together(2, place, *overrides)
     return [str(place / "script.py") if part == "train.py" else part for part in command]
 
 
@@ -69,6 +69,7 @@ def test_two_ranks_train_like_one(one: Path, tmp_path: Path) -> None:
     """60 steps from the same weights on the same images; only the order of float32 sums differs."""
     done = finish(together(2, tmp_path, *PLAIN))
     assert done.stdout.count("record.json") == 1  # rank 0 speaks
+    assert "batch 128 = 2 x 64" in done.stderr
     assert record(tmp_path).parent.name == record(one).parent.name
     ours, theirs = weights(tmp_path), weights(one)
     for name, value in theirs.items():
@@ -242,27 +243,6 @@ def test_signalled_run_resumes_with_equal_bits(tmp_path: Path) -> None:
     assert not (record(cut).parent / "previous.ckpt").exists()
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_previous(tmp_path: Path) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(alone(whole, *WITHIN))
-    process = start(alone(cut, *WITHIN))
-    names = ("last.ckpt", "previous.ckpt")
-    wait_for(lambda: all(list(cut.glob(f"runs/*/{name}")) for name in names), process)
-    process.kill()
-    process.communicate()
-    (last,) = cut.glob("runs/*/last.ckpt")
-    weight = torch.load(last, weights_only=True)["state_dict"]["network.head.fc_1.weight"]
-    content, first = bytearray(last.read_bytes()), weight.numpy().tobytes()[:16]
-    # the last bit of a weight: the file is still a checkpoint, of another network
-    content[content.index(first)] ^= 1
-    last.write_bytes(content)
-    done = finish(alone(cut, *WITHIN))
-    assert f"{last} cannot be read (" in done.stderr
-    assert f"continuing from {last.parent / 'previous.ckpt'}" in done.stderr
-    assert (last.parent / "last.ckpt.damaged").read_bytes() == content
-    check_equal_runs(whole, cut)
-
-
 def test_a_full_disk_keeps_the_last_good_state(tmp_path: Path) -> None:
     """The file-size limit stands for the full disk: the kernel refuses the bytes beyond it in the
     middle of a write."""
@@ -350,31 +330,6 @@ def test_a_signal_to_torchrun_stops_all_ranks(tmp_path: Path, asked: signal.Sign
     check_equal_runs(whole, cut)
 
 
-# train.py, of which rank 1 dies when all is written, once
-DIES_AT_THE_END = """
-import os, runpy
-from rectifiers.training import train as run
-train = run.train
-def dies(*arguments):
-    outcome = train(*arguments)
-    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        os._exit(9)
-    return outcome
-run.train = dies
-runpy.run_path("train.py", run_name="__main__")
-"""
-
-
-@pytest.mark.slow
-def test_a_restart_does_not_rerun_twice(tmp_path: Path) -> None:
-    options = (*PLAIN, "trainer.max_epochs=1", "rerun=true")
-    finish(together(2, tmp_path, *options))
-    finish(ranks_of_script(DIES_AT_THE_END, tmp_path, *options, restarts=2), PYTHONPATH=str(ROOT))
-    assert len(list(tmp_path.glob("runs/replaced/*"))) == 1
-    finish(together(2, tmp_path, *options))  # by hand it is what it says
-    assert len(list(tmp_path.glob("runs/replaced/*"))) == 2
-
-
 @pytest.mark.slow
 def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
     small = (*PLAIN, "trainer.max_epochs=1", "evaluation=center")
@@ -387,32 +342,6 @@ def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
     assert "ensemble" in ended[0].stdout
     assert not ended[1].stdout
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("moment", "workers"), [("init_report.yaml", 0), ("previous.ckpt", 2), ("metrics.csv", 2)]
-)
-def test_two_ranks_killed_anywhere_resume_with_equal_bits(tmp_path, moment, workers) -> None:
-    """Before the first checkpoint, between two, with loaders' workers, which outlive it, and in the
-    last test."""
-    options = (*WITHIN, "trainer.max_epochs=3", f"data.num_workers={workers}", "model.norm=batch")
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(together(2, whole, *options))
-    process = start(together(2, cut, *options))
-    if moment == "metrics.csv":  # its last line: from here on it tests
-        tables = lambda: [path.read_text() for path in cut.glob("runs/*/metrics.csv")]  # noqa: E731
-        wait_for(lambda: any("\n3," in table for table in tables()), process)
-    else:
-        wait_for(lambda: list(cut.glob(f"runs/*/{moment}")), process)
-    own = [process.pid, *launched(process)]
-    for pid in own:
-        os.kill(pid, signal.SIGKILL)
-    process.communicate()
-    assert not list(cut.glob("runs/*/record.json"))
-    assert moment in ("previous.ckpt", "metrics.csv") or not list(cut.glob("runs/*/last.ckpt"))
-    finish(together(2, cut, *options))
-    check_equal_runs(whole, cut)
 
 
 # train.py, of which each rank writes its running statistics when a validation is over

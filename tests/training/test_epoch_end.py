@@ -75,14 +75,6 @@ def test_within_an_epoch(tmp_path, step, is_last, is_asked, is_saved) -> None:
     assert saved == [tmp_path / "last.ckpt"] * is_saved
 
 
-def test_loggers_get_the_history_again(tmp_path, monkeypatch) -> None:
-    events: list[Any] = []
-    log = lambda loggers, history, resuming: events.append((history, resuming))  # noqa: E731
-    monkeypatch.setattr("rectifiers.training.checkpoints.log_history", log)
-    EpochEnd(tmp_path).on_train_start(*stand_ins([], rank=0))
-    assert events == [([{"epoch": 1}], True)]
-
-
 def test_epoch_end_follows_the_row(tiny) -> None:
     rows: list[int] = []
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from conftest import numbers, same_bits, weights
+from cutting import cut
 from rectifiers import activations as A
 from rectifiers.chains import initialize_chain
 from rectifiers.initializers import he, lecun
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units
 from rectifiers.training.train import train
 
@@ -144,10 +144,6 @@ def test_greedy_trains_one_hidden_layer_after_the_other(tiny, epoch: int) -> Non
     assert whole.record.protocols["center"].top1_error_pct == rows[-1]["val/top1_error_pct"]
 
 
-class Cut(BaseException):
-    """A kill: nothing catches it."""
-
-
 @pytest.mark.process
 @pytest.mark.parametrize(
     "given",
@@ -158,21 +154,11 @@ class Cut(BaseException):
 )
 @pytest.mark.parametrize("after", [12, 25])
 def test_interrupted_interventions_end_with_equal_bits(
-    tiny, tmp_path: Path, monkeypatch, given: tuple[str, ...], after: int
+    tiny, tmp_path: Path, given: tuple[str, ...], after: int
 ) -> None:
     asked = (*RELU, *given, "checkpoint.every_n_steps=4")
     whole = train(tiny(*asked, f"runs_dir={tmp_path}/whole"), {})
-    step = EpochEnd.on_train_batch_end
-
-    def cut(self: Any, trainer: Any, *rest: Any) -> None:
-        step(self, trainer, *rest)
-        if trainer.global_step == after:
-            raise Cut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(EpochEnd, "on_train_batch_end", cut)
-        with pytest.raises(Cut):
-            train(tiny(*asked), {})
+    cut(tiny(*asked), after)
     continued = train(tiny(*asked), {})
     assert numbers(continued.record) == numbers(whole.record)
     assert same_bits(weights(continued), weights(whole))

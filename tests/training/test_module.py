@@ -136,9 +136,8 @@ def test_other_ranks_continue_an_epochs_mean(processes: int) -> None:
     share = 8 // processes
     take_step(module, batch_of([0] * share))
     loss, weight = float(module.train_loss.mean_value), float(module.train_loss.weight)
-    others = processes - 1  # whose losses are ln 2, too
-    if processes == 2:
-        loss, weight = loss + 6.0, weight + 3.0  # which rank 1 has restored
+    others = processes - 1  # whose losses are ln 2, too, after what they have restored
+    loss, weight = loss + others * (6.0 if processes == 2 else 4.5), weight + others * 3.0
     mean = (loss + others * math.log(2)) / (weight + others)
     assert mean == pytest.approx((3 * 1.5 + math.log(2)) / 4)
     assert processes * module._num_images == 4 * 8

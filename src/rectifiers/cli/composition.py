@@ -1,9 +1,10 @@
 """From overrides to the typed configuration that all else takes, by Hydra."""
 
+import copy
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import hydra
@@ -11,13 +12,13 @@ from hydra import compose, initialize_config_dir
 from hydra.conf import HydraConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rectifiers.cli.hints import GROUPS, explain
+from rectifiers.cli.hints import explain
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.sections import Trainer
 from rectifiers.runs.trust import DOTTED_NAME
 from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
@@ -36,8 +37,8 @@ COMPUTED = (
 # The groups of which an option may be a function's dotted name.
 BY_NAME = ("activation", "init", "preprocess")
 # The overrides by which the runs of a list differ most often; numbers alone, for all else is
-# checked as it is composed.
-JOB_OVERRIDE = re.compile(r"(seed|optim\.lr)=[0-9.e+-]+")
+# checked as it is composed. Not 010, which is 8 in YAML.
+JOB_OVERRIDE = re.compile(r"(seed|optim\.lr)=(?![+-]?0\d)[0-9.e+-]+")
 
 
 def _over_root(numbers: Sequence[float], width: float) -> ListConfig:
@@ -75,7 +76,7 @@ def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]
     try:
         config = _compose(overrides)
     except (HydraException, OmegaConfBaseException) as error:
-        raise refusal(error, overrides) from error
+        raise refusal(error) from error
     choices = choices_of(config.hydra)
     with open_dict(config):
         del config["hydra"]
@@ -92,29 +93,16 @@ def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
     """Return (configuration, choices) that `train.py <overrides>` would have.
 
     Composing takes 0.1 s, and many runs differ in the seed and the rate alone: what they share is
-    composed once, and not even copied.
+    composed once.
     """
     numbers = list(filter(JOB_OVERRIDE.fullmatch, overrides))
     shared, choices = _compose_shared(tuple(o for o in overrides if o not in numbers))
-    try:
-        parsed = OverridesParser.create().parse_overrides(numbers)
-    except HydraException as error:
-        raise refusal(error, overrides) from error
-    values = {override.key_or_group: override.value() for override in parsed}
-    before = {key: OmegaConf.select(shared, key) for key in values}
-    try:
-        _update(shared, values)
-        return resolve(shared), choices
-    finally:
-        _update(shared, before)
+    config = copy.deepcopy(shared)
+    config.merge_with_dotlist(numbers)
+    return resolve(config), choices
 
 
 _compose_shared = functools.cache(compose_with_choices)
-
-
-def _update(config: DictConfig, values: Mapping[str, object]) -> None:
-    for key, value in values.items():
-        OmegaConf.update(config, key, value)
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
@@ -127,8 +115,8 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     """Return overrides in which a function may be named without a file in conf/.
 
     `activation=my_package.my_function`, or `activation._target_=my_package.my_function` alone,
-    chooses an option that is stored here. Settings of a function that is named on the command line
-    get the plus that Hydra asks for."""
+    chooses an option that is stored here. Settings of a function that is named on the command line,
+    and further arguments of Lightning's Trainer, get the plus that Hydra asks for."""
     chosen = {override.partition("=")[0] for override in overrides if "=" in override}
     named: set[str] = set()
     renamed = []
@@ -148,31 +136,14 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     for override in renamed:
         place, _, setting = override.lstrip("+").partition("=")[0].rpartition(".")
         is_setting = place in named and setting.isidentifier() and setting != "_target_"
+        is_setting |= place == "trainer" and setting not in Trainer.model_fields
         expanded.append(f"++{override.lstrip('+')}" if is_setting else override)
     return expanded
 
 
-def refusal(error: Exception, overrides: Sequence[str]) -> InputError:
-    """Return what Hydra refused of `overrides` as one line, with what was probably meant."""
-    line = missing_extra(error) or explain(error, _chosen_keys(overrides))
-    return InputError(line, status=2, on_all_ranks=True)
-
-
-def _chosen_keys(overrides: Sequence[str]) -> JsonObject:
-    """Return the configuration of the options that `overrides` choose, for its keys; without them
-    where they are not to be composed."""
-    try:
-        return all_keys(tuple(o for o in overrides if o.partition("=")[0] in GROUPS))
-    except (HydraException, OmegaConfBaseException):
-        return all_keys()
-
-
-@functools.cache
-def all_keys(options: tuple[str, ...] = ()) -> JsonObject:
-    """Return the configuration of some options, or of none, for its keys."""
-    plain = OmegaConf.to_container(_compose(options))
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items() if key != "hydra"}
+def refusal(error: Exception) -> InputError:
+    """Return what Hydra refused as one line, with what was probably meant."""
+    return InputError(missing_extra(error) or explain(error), status=2, on_all_ranks=True)
 
 
 def choices_of(hydra: HydraConf) -> Choices:

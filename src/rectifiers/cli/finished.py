@@ -5,7 +5,7 @@ from os import listdir
 from os.path import isdir, isfile  # unlike Path's: False of a name that is too long for a path
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.composition import (
@@ -18,7 +18,7 @@ from rectifiers.cli.composition import (
 )
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
-from rectifiers.runs.record import TrainingRecord, load_training
+from rectifiers.runs.record import load_training
 from rectifiers.runs.trust import check_plain, check_targets
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import read_yaml
@@ -42,14 +42,11 @@ def of_run(
     """
     check_free(values)
     folder = _folder_of(name, Path(values.get("runs_dir", "runs")))
-    record = _load_finished(name, folder)
+    record = load_training(folder / "record.json")
+    if record.status != "finished":
+        raise InputError(f"run={name} {record.status}; there is nothing to test")
     kept = _read_config(folder / "config.yaml", trust)
     _put_in(kept, values, folder)
-    try:
-        OmegaConf.resolve(kept)
-    except OmegaConfBaseException as error:
-        reason, remedy = str(error).splitlines()[0], "give the protocol's scales by hand"
-        raise unreadable(folder / "config.yaml", reason, remedy) from error
     config = resolve(kept)
     if run_folder(config) != folder:
         raise InputError(
@@ -75,13 +72,6 @@ def check_free(values: dict[str, str]) -> None:
         )
 
 
-def _load_finished(name: str, folder: Path) -> TrainingRecord:
-    record = load_training(folder / "record.json")
-    if record.status != "finished":
-        raise InputError(f"run={name} {record.status}; there is nothing to test")
-    return record
-
-
 def _read_config(path: Path, trust: Collection[str]) -> DictConfig:
     """Return a run's own configuration, which names only functions that it may name."""
     try:
@@ -103,21 +93,20 @@ def _put_in(kept: DictConfig, values: dict[str, str], folder: Path) -> None:
     overrides = [override(key, value) for key, value in values.items() if key not in of_data]
     chosen, _ = compose_with_choices(overrides)
     is_logged = any(key.partition(".")[0] == "logger" for key in values)
-    with open_dict(kept):
-        kept.evaluation, kept.cache_dir = chosen.evaluation, chosen.cache_dir
-        kept.runs_dir, kept.rerun = str(folder.parent), False
-        for key in COMPUTED:
-            OmegaConf.update(kept, key, OmegaConf.select(chosen, key))
-        kept.logger = chosen.logger if is_logged else {}
-        if "download" in kept.data or "data.download" in values:
-            kept.data.download = values.get("data.download") == "true"
-        if "data.root" in values:
-            kept.data.root = values["data.root"]
-        elif kept.data.get("root") is not None and not isdir(str(kept.data.root)):
-            raise InputError(
-                f"data.root={kept.data.root}, where the run had its data, is no folder here; "
-                "give data.root="
-            )
+    kept.evaluation, kept.cache_dir = chosen.evaluation, chosen.cache_dir
+    kept.runs_dir, kept.rerun = str(folder.parent), False
+    for key in COMPUTED:
+        OmegaConf.update(kept, key, OmegaConf.select(chosen, key))
+    kept.logger = chosen.logger if is_logged else {}
+    if "download" in kept.data or "data.download" in values:
+        kept.data.download = values.get("data.download") == "true"
+    if "data.root" in values:
+        kept.data.root = values["data.root"]
+    elif kept.data.get("root") is not None and not isdir(str(kept.data.root)):
+        raise InputError(
+            f"data.root={kept.data.root}, where the run had its data, is no folder here; give "
+            "data.root="
+        )
 
 
 def _folder_of(name: str, runs: Path) -> Path:

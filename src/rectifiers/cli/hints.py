@@ -1,13 +1,14 @@
 """One line of help for a command line that Hydra refuses: which key or option was meant."""
 
 import difflib
+import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from hydra.errors import OverrideParseException
 
 from rectifiers.runs.identity import RENAMED
-from rectifiers.runs.sections import MORE_TRAINER_ARGUMENTS, OWN_TRAINER_ARGUMENTS, options
+from rectifiers.runs.sections import options
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject
@@ -44,7 +45,6 @@ MILESTONES = "scheduler=multistep scheduler.milestones"
 OLD_KEYS = RENAMED | {
     "optim.drop_epochs": MILESTONES,
     "optim.drop_epochs_from": MILESTONES,
-    "scheduler.milestones": MILESTONES,
     "compute": "trainer",
     "compute.autotune": "trainer.benchmark",
     "compute.nodes": "trainer.num_nodes",
@@ -54,25 +54,16 @@ OLD_KEYS = RENAMED | {
     "sweep": "hparams_search",
     "task_name": "tags",
 }
-# What others have and this program does another way.
-OTHER_WAYS = {
-    "extras": "--cfg job prints the configuration, and tags=[...] takes tags",
-    "test": "evaluation=[center] chooses the tests, and scripts/evaluate.py tests a finished run",
-    "train": "scripts/evaluate.py tests a finished run without training",
-}
-OF_LIGHTNING = ("callbacks", "logger")  # groups whose options are keys by their own names
 
 
-def check_arguments(arguments: Sequence[str], config: Callable[[], JsonObject]) -> None:
-    """Refuse a key that is written as a flag, as in --epochs=3, and a group without an option.
-
-    config: returns the composed configuration, for its keys."""
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse a key that is written as a flag, as in --epochs=3, and a group without an option."""
     for place, argument in enumerate(arguments):
         key, equals, value = argument.partition("=")
         reason = ""
         if argument in ("--cfg", "-c") and {"--multirun", "-m"} & set(arguments):
             reason = f"{argument} shows one configuration; leave out --multirun"
-        if key.startswith("--") and equals and (near := near_keys(key[2:], known_keys(config()))):
+        if key.startswith("--") and equals and (near := near_keys(key[2:])):
             meant = " or ".join(f"{name}={value}" for name in near)
             reason = f"{argument} is not a flag; did you mean {meant}?"
         elif key.startswith("+") and key.lstrip("+") in GROUPS and value:
@@ -87,8 +78,8 @@ def check_arguments(arguments: Sequence[str], config: Callable[[], JsonObject]) 
             raise InputError(reason, status=2, on_all_ranks=True)
 
 
-def explain(error: Exception, config: JsonObject) -> str:
-    """Return what Hydra refuses in one line. config: a composed configuration, for its keys."""
+def explain(error: Exception) -> str:
+    """Return what Hydra refuses in one line."""
     text = str(error)
     if isinstance(error, OverrideParseException):
         return _of_grammar(str(error.override))
@@ -97,7 +88,7 @@ def explain(error: Exception, config: JsonObject) -> str:
         if group in GROUPS:
             return _of_option(group, option)
     if match := re.search(r"Could not override '([^']+)'", text):
-        return _of_key(match[1], known_keys(config))
+        return _of_key(match[1])
     if text.startswith("Ambiguous value for argument"):
         typed = text.partition("'")[2].partition("'")[0]
         return f"{typed} gives several values; add --multirun to run each, or give one"
@@ -105,14 +96,28 @@ def explain(error: Exception, config: JsonObject) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def known_keys(config: JsonObject, prefix: str = "") -> list[str]:
-    """Return the dotted keys of a configuration, and its groups."""
+@functools.cache
+def keys_of_conf() -> dict[str, list[str]]:
+    """Return the dotted keys of conf/, with the options that have each; none for a key that every
+    run has."""
+    every_run = load_yaml((CONF / "train.yaml").read_text())
+    keys: dict[str, list[str]] = {key: [] for key in (*GROUPS, *_dotted(every_run))}
+    for group in set(GROUPS) - {"claim", "experiment"}:  # which declare no key of their own
+        for path in sorted((CONF / group).rglob("*.yaml")):
+            text = path.read_text()
+            prefix = "" if "@package _global_" in text else f"{group}."
+            for key in _dotted(load_yaml(text) or {}, prefix):
+                keys.setdefault(key, []).append(f"{group}={path.stem}")
+    return keys
+
+
+def _dotted(config: JsonObject, prefix: str = "") -> list[str]:
     keys: list[str] = []
     for key, value in config.items():
-        keys.append(f"{prefix}{key}")
-        if isinstance(value, dict):
-            keys += known_keys(value, f"{prefix}{key}.")
-    return keys if prefix else sorted({*keys, *GROUPS})
+        if key != "defaults":
+            keys.append(f"{prefix}{key}")
+            keys += _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else []
+    return keys
 
 
 def _of_option(group: str, option: str) -> str:
@@ -124,42 +129,22 @@ def _of_option(group: str, option: str) -> str:
     return f"{group}={option} is not known; {question}{listed}"
 
 
-def _of_key(key: str, known: Sequence[str]) -> str:
-    place, _, name = key.rpartition(".")
-    group, _, rest = key.partition(".")
-    if place in OF_LIGHTNING:
-        return f"{key} is not known; a key of {place} follows a name: {place}.<name>.{name}"
-    option = rest.partition(".")[0]
-    if group in OF_LIGHTNING and option in options(group).split(", ") and key not in known:
-        beside = [other for other in known if other.startswith(f"{group}.{option}.")]
-        if not beside:
-            return f"{key} belongs to {group}={option}, which is not chosen; add {group}={option}"
-    if group in OTHER_WAYS:
-        return f"{key} is not known; {OTHER_WAYS[group]}"
-    if place == "trainer" and name in OWN_TRAINER_ARGUMENTS:
-        return f"{key} is set by train.py itself; leave it out"
-    if place == "trainer" and name in MORE_TRAINER_ARGUMENTS:
-        return f"{key} is an argument of Lightning's Trainer and needs a plus: +{key}"
-    near = [OLD_KEYS[key]] if key in OLD_KEYS else near_keys(key, known)
-    beside = [other for other in known if other.rpartition(".")[0] == place]
-    is_elsewhere = key not in OLD_KEYS and not set(near) & set(beside)
-    question = _of_other_option(place, name) if is_elsewhere else ""
-    if near and not question:
-        return f"{key} is not known; did you mean {' or '.join(near)}?"
-    if place and beside:
-        return f"{key} is not known; {question}the keys of {place} are: {', '.join(beside)}"
+def _of_key(key: str) -> str:
+    having = keys_of_conf().get(key)
+    if having:
+        return f"{key} belongs to {' or '.join(having)}, which is not chosen; add that, too"
+    near = [OLD_KEYS[key]] if key in OLD_KEYS else near_keys(key)
+    if near:
+        return f"{key} is not known; did you mean {' or '.join(map(_with_options, near))}?"
     return f"{key} is not known; --help prints all keys"
 
 
-def _of_other_option(group: str, name: str) -> str:
-    """Return a question for a key that other options of a group have."""
-    having: dict[str, list[str]] = {}
-    for option in options(group).split(", ") if group in GROUPS else ():
-        path = CONF / group / f"{option}.yaml"
-        for key in load_yaml(path.read_text()) if path.is_file() else ():
-            having.setdefault(key, []).append(f"{group}={option}")
-    near = difflib.get_close_matches(name, having, n=1, cutoff=0.75)
-    return f"did you mean {group}.{near[0]} of {' or '.join(having[near[0]])}? " if near else ""
+def _with_options(key: str) -> str:
+    """Return a key, with the options that have it where most of its group do not."""
+    having = keys_of_conf().get(key, [])
+    group = key.partition(".")[0]
+    is_rare = having and 2 * len(having) < len(options(group).split(", "))
+    return f"{key} of {' or '.join(having)}" if is_rare else key
 
 
 def _of_grammar(override: str) -> str:
@@ -172,15 +157,16 @@ def _of_grammar(override: str) -> str:
     return f"{override} is not key=value; {help_text}"
 
 
-def near_keys(key: str, known: Iterable[str]) -> list[str]:
-    """Return the known keys that end like `key`, exactly or nearly; at most three."""
+def near_keys(key: str) -> list[str]:
+    """Return the known keys that end like `key`, exactly or nearly: those of its group, or else at
+    most three."""
     by_last: dict[str, list[str]] = {}
-    for name in known:
+    for name in keys_of_conf():
         by_last.setdefault(name.rpartition(".")[2], []).append(name)
     last = key.rpartition(".")[2]
-    if last in by_last:
-        return by_last[last][:3]
     nearest = difflib.get_close_matches(last, by_last, n=1, cutoff=0.75)
     if not nearest and last in ("epoch", "epochs"):
         nearest = ["max_epochs"]
-    return by_last[nearest[0]][:3] if nearest else []
+    names = by_last[nearest[0]] if nearest else []
+    group = key.partition(".")[0]
+    return [name for name in names if name.startswith(f"{group}.")] or names[:3]

@@ -22,7 +22,6 @@ from rich.console import Console
 from rectifiers.cli.composition import (
     VERSION_BASE,
     Choices,
-    all_keys,
     choices_of,
     compose_with_choices,
     expand_names,
@@ -61,7 +60,7 @@ def main() -> None:
     with cli_errors(), ignore_broken_pipe():
         try:
             with hydra_errors():
-                check_arguments(sys.argv[1:], all_keys)
+                check_arguments(sys.argv[1:])
                 sys.argv[1:] = expand_names(sys.argv[1:])
                 if any(typed.startswith("hydra.run.dir=") for typed in sys.argv):
                     sys.argv.append("hydra.output_subdir=.hydra")  # what the folder is asked for
@@ -85,7 +84,7 @@ def hydra_errors() -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise refusal(error, sys.argv[1:]) from error
+        raise refusal(error) from error
     finally:
         del os.environ[SHOW_ALL]
         if before is not None:
@@ -131,8 +130,6 @@ def run_job(
     place = world()
     with deferring_signals():
         resolved = resolve(config)
-        if place.size == 1:  # among several, one rank alone may lack it: they agree later
-            check_folder(resolved)
         restart_with_ranks(resolved, place)
         if resolved.members is None:
             outcome: AnyOutcome = _run(resolved, choices, overrides, place)
@@ -151,16 +148,6 @@ def print_best(path: Path) -> None:
         best = OmegaConf.load(path)
         found = " ".join(f"{key}={value:.4g}" for key, value in best.best_params.items())
         print(f"best: {found}, val error {best.best_value:.2f} % ({path})")
-
-
-def check_folder(config: RunConfig) -> None:
-    """Refuse a folder of data that is not there and nothing is downloaded into, before torch is
-    imported."""
-    root, download = config.data.options.get("root"), config.data.options.get("download")
-    if root is not None and not download and not isdir(str(root)):
-        prepared = config.data.target.startswith("rectifiers.data.imagenet.")
-        remedy = "prepare it by dvc repro pipelines/imagenet/dvc.yaml" if prepared else "create it"
-        raise InputError(f"data.root={root} is not a folder; {remedy}, or give another")
 
 
 def restart_with_ranks(config: RunConfig, place: World) -> None:
@@ -182,6 +169,10 @@ def restart_with_ranks(config: RunConfig, place: World) -> None:
             "choose trainer=ddp_cpu"
         )
     check_share(config.data.batch_size, devices)
+    root, may_download = (config.data.options.get(key) for key in ("root", "download"))
+    if root is not None and not may_download and not isdir(str(root)):
+        # torchrun would add a page about its failed processes
+        raise InputError(f"data.root={root} is not a folder; give the folder of the data")
     if multiprocessing.parent_process() is not None or "SUBMITIT_EXECUTOR" in os.environ:
         raise InputError(
             f"trainer.devices={devices} starts processes of its own, which a launcher of Hydra "
@@ -231,7 +222,7 @@ def _run(
         from rectifiers.training.loggers import publish
 
         # a W&B sweep's agent waits for the numbers of a run that was there already, all the same
-        outcome = publish(config, outcome)
+        publish(config, outcome)
     return outcome
 
 
@@ -269,5 +260,3 @@ def _print(outcome: AnyOutcome) -> None:
                 older = " It is of older code."
             print(f"This run exists already.{diverged}{older} rerun=true runs it again.")
         print(outcome.path)
-    if outcome.note:
-        print(outcome.note, file=sys.stderr)

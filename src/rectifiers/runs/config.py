@@ -105,14 +105,13 @@ class RunConfig(Section):
         )
 
     def targets(self) -> dict[str, Target]:
-        """Return every function that the configuration names, by the key of its group or
-        protocol."""
+        """Return every function that the configuration names, by its key."""
         groups = {name: value for name, value in self if isinstance(value, Target)}
         if (builder := self.model.builder()) is not None:
             groups["model"] = builder
-        for section in ("evaluation", "callbacks"):
-            named = self.evaluation.protocols if section == "evaluation" else self.callbacks or {}
-            groups |= {f"{section}.{name}": target for name, target in named.items()}
+        named = {"callbacks": self.callbacks or {}, "evaluation": self.evaluation.protocols}
+        for section, targets in {**named, "logger": self.logger}.items():
+            groups |= {f"{section}.{name}": target for name, target in targets.items()}
         return groups
 
     def replaced(self, changes: Mapping[str, object]) -> "RunConfig":

@@ -30,10 +30,6 @@ WRITTEN = ("scores", "wandb", "tensorboard", "checkpoints")  # folders of a run'
 R = TypeVar("R", TrainingRecord, EnsembleRecord)
 
 
-class RunLockedError(InputError):
-    """Another process holds the run."""
-
-
 @dataclass(frozen=True)
 class Found:
     """A run's record, where it lies, and the protocols that are asked for and it was not tested
@@ -51,13 +47,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Outcome(Generic[R]):
-    """A run's record, where it lies, whether this call made it (False: it was there already), and
-    what W&B lacks."""
+    """A run's record, where it lies, and whether this call made it (False: it was there
+    already)."""
 
     record: R
     path: Path
     fresh: bool
-    note: str | None = None
 
 
 def run_folder(config: RunConfig) -> Path | None:
@@ -97,7 +92,7 @@ def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
     filelock closes it in forked children (a loader's worker outlives its killed parent by seconds),
     and opens no symbolic link.
 
-    A RunLockedError says which other process holds it. patience_s: how long to wait for it: a
+    An InputError says which other process holds it. patience_s: how long to wait for it: a
     process that is being ended has it for a while.
     """
     path = folder.parent / ".locks" / folder.name
@@ -108,7 +103,7 @@ def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise RunLockedError(
+        raise InputError(
             f"run {folder.name} is in progress {_holder(path)}; wait for it, or end it first"
         ) from None
     except OSError as error:

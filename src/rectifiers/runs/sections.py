@@ -1,6 +1,7 @@
 """The sections of a run's configuration: what a user may ask for, in which range, and what it
 means."""
 
+import difflib
 from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -16,27 +17,20 @@ Store = Literal["tiled", "plain"]
 ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
 NEED_NO_ROWS = ("rectifiers.training.diagnostics.FisherMeasure",)  # it says what it cannot look at
 WORKERS_FOR_A_GPU = 8
-# Arguments of Lightning's Trainer that `train` sets, because a guarantee depends on them.
-OWN_TRAINER_ARGUMENTS = {
-    *("accumulate_grad_batches", "barebones", "callbacks", "check_val_every_n_epoch"),
-    *("default_root_dir", "enable_checkpointing", "fast_dev_run", "inference_mode"),
-    *("limit_val_batches", "logger", "max_steps", "max_time", "min_epochs", "min_steps"),
-    *("num_sanity_val_steps", "plugins", "reload_dataloaders_every_n_epochs", "strategy"),
-    *("sync_batchnorm", "use_distributed_sampler", "val_check_interval"),
-}
-# Those that a run may have besides the keys of conf/trainer.
+# Arguments of Lightning's Trainer that a run may have besides the keys of conf/trainer. `train`
+# sets the others, because a guarantee depends on them.
 MORE_TRAINER_ARGUMENTS = {
     *("detect_anomaly", "deterministic", "enable_autolog_hparams", "enable_model_summary"),
     *("enable_progress_bar", "gradient_clip_algorithm", "gradient_clip_val"),
     *("limit_predict_batches", "limit_test_batches", "limit_train_batches", "log_every_n_steps"),
     *("model_registry", "overfit_batches", "profiler"),
 }
-OWN_TRAINER_HINTS = {
-    "fast_dev_run": "debug=smoke",
-    "logger": "logger=<option>",
-    "callbacks": "callbacks=<option>",
-    "strategy": "trainer.devices",
-    "max_steps": "trainer.max_epochs",
+TRAINER_HINTS = {
+    "fast_dev_run": "give debug=smoke",
+    "logger": "give logger=<option>",
+    "callbacks": "give callbacks=<option>",
+    "strategy": "give trainer.devices",
+    "max_steps": "give trainer.max_epochs",
 }
 SOME_CLASSES = 2  # to look at rows before the data says how many there are
 
@@ -254,9 +248,11 @@ class Trainer(Section):
     @model_validator(mode="before")
     @classmethod
     def _check_own(cls, values: JsonObject) -> JsonObject:
-        for key in values.keys() - cls.model_fields.keys() - MORE_TRAINER_ARGUMENTS:
-            instead = OWN_TRAINER_HINTS.get(key)
-            remedy = f"give {instead}" if instead else "leave it out"
+        known = cls.model_fields.keys() | MORE_TRAINER_ARGUMENTS
+        for key in values.keys() - known:
+            near = difflib.get_close_matches(key, known, n=1)
+            meant = f"give trainer.{near[0]}" if near else "leave it out"
+            remedy = TRAINER_HINTS.get(key, meant)
             raise InputError(f"trainer.{key} is not for a run to set; {remedy}")
         if values.get("precision") in (32, 64, "32", "64"):
             return {**values, "precision": f"{values['precision']}-true"}

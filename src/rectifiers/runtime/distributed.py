@@ -64,12 +64,6 @@ def check_share(batch: int, processes: int) -> None:
         )
 
 
-def is_restart(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether torchrun or SLURM started this process again, after another one had ended."""
-    counts = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
-    return any(environment.get(name, "0") != "0" for name in counts)
-
-
 def end_with_launcher() -> None:
     """Let the system kill this process when the torchrun that started it is gone: it would train on
     and keep the run from being resumed."""

@@ -32,12 +32,7 @@ TITLE = ("model", "activation", "init", "data")
 
 
 class RunLogger(loggers.Logger):
-    """A logger of all rows of a run, in the run's folder `save_dir`.
-
-    note: a sentence for the end of the output, where there is more to do.
-    """
-
-    note: str | None = None
+    """A logger of all rows of a run, in the run's folder `save_dir`."""
 
     def start(self, description: JsonObject, hyperparameters: JsonObject) -> None:
         """Begin; description: the run's name, group and tags."""

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pytorch_lightning import loggers
-from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers.logger import DummyExperiment
 
 from rectifiers.runs.record import TrainingRecord
@@ -33,7 +32,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
     entity: owner of the project; None: the user's account. group: None: the experiment's table, or
     the search. mode: auto: online for a user who is logged in. finish_timeout_s: how long to wait
-    for the server at the end. log_model: as in Lightning, of the checkpoints of a ModelCheckpoint.
+    for the server at the end.
     """
 
     def __init__(
@@ -44,15 +43,15 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         entity: str | None = None,
         group: str | None = None,
         mode: Literal["auto", "online", "offline"] = "auto",
-        log_model: bool | Literal["all"] = False,
         finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = 60.0,
     ) -> None:
         folder = Path(save_dir)
         earlier = len(list((folder.parent / "replaced").glob(f"{folder.name}-*")))
         run_id = f"{folder.name}-{earlier + 1}" if earlier else folder.name
-        super().__init__(save_dir=save_dir, id=run_id, project=project, log_model=log_model)
+        super().__init__(save_dir=save_dir, id=run_id, project=project)
         self._folder, self._mode, self._wait_s = folder, mode, finish_timeout_s
         self._run = {"id": run_id, "project": project, "entity": entity, "group": group}
+        self.note: str | None = None  # why W&B does not have all of the run
         self._pending: JsonObject = {}  # what Lightning logged since the last epoch's row
         self._next_epoch = 0
         self._status: str | None = None  # of the record
@@ -154,18 +153,14 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         ending = {"status": record.status, "epochs": record.epochs, "wall_s": record.wall_s}
         self._attempt(lambda: self.experiment.summary.update({**results, **ending}))
 
-    def after_save_checkpoint(self, checkpoint_callback: ModelCheckpoint) -> None:
-        self._attempt(lambda: super(RunLogger, self).after_save_checkpoint(checkpoint_callback))
-
-    def finalize(self, status: str) -> None:
-        self._attempt(lambda: super(RunLogger, self).finalize(status))
-
     def close(self, exit_code: int) -> None:
-        """End the run in W&B, in little more than `finish_timeout_s`."""
+        """End the run in W&B, in little more than `finish_timeout_s`, and print what to do where it
+        does not have all of the run."""
         with self._until_the_end:
             self._finish(exit_code or int(self._status == "diverged"))
         if self.note is not None:
             self.note += f"; {self._remedy()}"
+            print(self.note, file=sys.stderr)
 
     def _finish(self, exit_code: int) -> None:
         run, self._experiment = self._experiment, None
@@ -198,14 +193,12 @@ def first_sentence(error: Exception) -> str:
 @contextmanager
 def client_environment(folder: Path) -> Iterator[None]:
     """Keep the client's files in the run's folder, its output off the terminal and its error
-    reports on this machine.
-
-    An empty variable counts as unset, because the client takes it for a wrong value.
-    """
-    before = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
-    # WANDB_SERVICE is the address of another run's client process, which may be gone
-    for name in [name for name in before if not before[name] or name == "WANDB_SERVICE"]:
-        del os.environ[name]
+    reports on this machine. What `isolated` or the end of the process restores."""
+    for name, value in list(os.environ.items()):
+        # the client takes an empty variable for a wrong value; WANDB_SERVICE is the address of
+        # another run's client process, which may be gone
+        if name.startswith("WANDB_") and (not value or name == "WANDB_SERVICE"):
+            del os.environ[name]
     os.environ |= {
         "WANDB_DATA_DIR": str(folder / "wandb" / "data"),
         "WANDB_ERROR_REPORTING": "false",
@@ -215,9 +208,6 @@ def client_environment(folder: Path) -> Iterator[None]:
         yield
     finally:
         end_client()  # or the process' next run would get the same settings
-        for name in [name for name in os.environ if name.startswith("WANDB_")]:
-            del os.environ[name]
-        os.environ |= before
 
 
 def end_client() -> None:

@@ -3,16 +3,17 @@
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rectifiers.activations import relu
 from rectifiers.chains import LayerReport, initialize_chain, initialize_empirically, warn_of_drift
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
@@ -21,7 +22,6 @@ from rectifiers.data.transforms import Geometry
 from rectifiers.initializers import needs_images
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
-from rectifiers.models.rows import size
 from rectifiers.parameters import parameter_groups
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
@@ -41,8 +41,6 @@ from rectifiers.tracing import batch_stats_mode
 from rectifiers.training import optim
 from rectifiers.training.functions import import_function
 from rectifiers.training.module import Classifier
-
-FORWARD_AND_BACKWARD = 3  # passes, in multiply-adds of a forward pass
 
 
 @dataclass(frozen=True)
@@ -99,6 +97,19 @@ def build(
     return Run(config, folder, place, source, *parts)
 
 
+@contextmanager
+def one_at_a_time(config: RunConfig) -> Iterator[None]:
+    """Let one process at a time open data that it may download: ranks, and runs of a list, start
+    together."""
+    with ExitStack() as stack:
+        if config.data.options.get("download"):
+            with suppress(OSError):  # the cache may be for reading alone
+                config.cache_dir.mkdir(parents=True, exist_ok=True)
+                lock = FileLock(config.cache_dir / "download.lock", fallback_to_soft=False)
+                stack.enter_context(lock)
+        yield
+
+
 def open_source(config: RunConfig) -> Source:
     """Open the data. A source's function that has a parameter `cache_dir` gets that of the
     configuration."""
@@ -108,7 +119,7 @@ def open_source(config: RunConfig) -> Source:
     if "cache_dir" in inspect.signature(function).parameters:
         function = partial(function, cache_dir=str(config.cache_dir))
     try:
-        with interruptible("while the data was opened"):
+        with interruptible("while the data was opened"), one_at_a_time(config):
             source: Source = function()
     except OSError as error:
         if root is None:
@@ -288,30 +299,6 @@ def _forward(network: Network, x: Tensor) -> None:
     """Run a network as in training, without dropout."""
     with batch_stats_mode(network), torch.no_grad(), torch.random.fork_rng(devices=()):
         network(x)
-
-
-def training_cost(config: RunConfig, source: Source) -> int:
-    """Return the multiply-adds of a whole training on the images of `source`, forward and
-    backward."""
-    image = {"channels": source.channels, "input_px": config.data.crop_px}
-    size = network_size(config, classes=len(source.classes), **image)
-    images = len(source.train.labels) * config.trainer.max_epochs
-    return FORWARD_AND_BACKWARD * size["multiply_adds"] * images
-
-
-def network_size(
-    config: RunConfig, *, classes: int, channels: int, input_px: int
-) -> dict[str, int]:
-    """Return the `depth`, the `multiply_adds` of one image, and the `parameters` without slopes of
-    a network, without its weights."""
-    if (target := config.model.builder()) is not None:
-        image = {"classes": classes, "channels": channels, "input_px": input_px}
-        network = ModuleNetwork(import_function("model", target), relu, name=target.target, **image)
-        parameters = sum(p.numel() for p in network.parameters())
-        totals = {"multiply_adds": network.multiply_adds, "parameters": parameters}
-        return {"depth": network.depth, **totals}
-    rows = config.model.layers(classes)
-    return size(rows, channels=channels, input_px=input_px, signal=config.data.signal)
 
 
 def build_callbacks(config: RunConfig, folder: Path) -> list[Callback]:

@@ -151,9 +151,8 @@ class RankMeasure(EpochMeasure):
         ranks: dict[str, float] = {}
         for name, weight in weights_by_layer(module).items():
             matrix = weight.detach().flatten(1)
-            singular = torch.linalg.svdvals(matrix.double())
-            least = float(singular.max()) * max(matrix.shape) * torch.finfo(matrix.dtype).eps
-            ranks[f"rank/{name}"] = int((singular > least).sum())
+            rtol = max(matrix.shape) * torch.finfo(matrix.dtype).eps
+            ranks[f"rank/{name}"] = int(torch.linalg.matrix_rank(matrix.double(), rtol=rtol))
         return ranks
 
 

@@ -151,8 +151,7 @@ def check_functions(config: RunConfig) -> None:
         if name in LOGGER_PACKAGES and find_spec(name) is None:
             raise InputError(f"logger={name}: {missing_extra(ModuleNotFoundError(name=name))}")
     _check_monitors(config)
-    loggers = {f"logger.{name}": logger for name, logger in config.logger.items()}
-    for key, target in (config.targets() | loggers).items():
+    for key, target in config.targets().items():
         function = import_function(key, target)
         if key.startswith("evaluation.") and isinstance(function(config.data.crop_px), Dense):
             if config.model.rows is None:

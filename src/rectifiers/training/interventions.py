@@ -208,11 +208,6 @@ class Greedy(Callback):
     def on_fit_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._release()
 
-    def on_exception(
-        self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        self._release()
-
     def _release(self) -> None:
         for handle in self._bypasses:
             handle.remove()

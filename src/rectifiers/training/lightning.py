@@ -7,7 +7,6 @@ The Trainer has one process, or its place among several that were started from o
 import datetime
 import logging
 import os
-import random
 import signal
 import sys
 import threading
@@ -17,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, RichProgressBar
@@ -44,7 +42,6 @@ from rectifiers.training.module import Classifier
 BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}
 # Keys that may differ between the machines of a run.
 OF_A_MACHINE = ("data.root", "data.download", "cache_dir", "data.num_workers", "threads")
-LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric")
 # Advice that does not hold here: loading is deterministic by design and cheap for small images.
 UNHELPFUL = (
     ".*does not have many workers.*",
@@ -55,6 +52,10 @@ UNHELPFUL = (
     ".*sync_dist=True.*",  # what is logged is summed over the ranks already
     ".*`srun` command is available.*",
 )
+
+
+for _name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
+    logging.getLogger(_name).setLevel(logging.WARNING)  # notes, such as how many GPUs are there
 
 
 def check_hardware(config: RunConfig, place: World) -> None:
@@ -118,15 +119,15 @@ def announce(
         return
     is_shared = place.size > 1 and batch % place.size == 0
     parts = (
-        *(() if activation is None else (activation,)),
+        activation,
         f"data {source.name} {source.digest[:12]}",
         f"batch {batch}{f' = {place.size} x {batch // place.size}' if is_shared else ''}",
-        *(("fast",) if config.fast else ()),
+        "fast" if config.fast else None,
         config.trainer.precision,
         f"{place.nodes} node{'' if place.nodes == 1 else 's'}",
         f"{place.size} process{'' if place.size == 1 else 'es'} on {devices}",
     )
-    say(f"run {run}: {', '.join(parts)}")
+    say(f"run {run}: {', '.join(filter(None, parts))}")
 
 
 def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] = ()) -> pl.Trainer:
@@ -191,43 +192,27 @@ def fit(trainer: pl.Trainer, module: Classifier, data: ImageData, checkpoint: Pa
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Hide Lightning's notes, and its advice that does not hold here, while the body runs."""
-    levels = {name: logging.getLogger(name).level for name in LOGGERS}
-    with warnings.catch_warnings():
-        for message in UNHELPFUL:
-            warnings.filterwarnings("ignore", message)
-        for name in LOGGERS:
-            logging.getLogger(name).setLevel(logging.WARNING)
-        try:
-            yield
-        finally:
-            for name, level in levels.items():
-                logging.getLogger(name).setLevel(level)
-
-
-@contextmanager
 def isolated(config: RunConfig) -> Iterator[None]:
     """Run the body with the threads and the float32 that `config` asks for, and restore what it
     changes in a process.
 
-    That is: random states (torch, numpy, random), thread count, default dtype, determinism flags,
-    the environment (Lightning leaves LOCAL_RANK there), Lightning's log levels, warning filters,
-    and the process group. Float32 means float32 unless the run is `fast`: by default cuDNN's
-    convolutions keep only ten of its 23 bits (TF32) where a GPU can. Memory that a step has freed
-    is kept for the next one."""
+    That is: torch's random state, thread count, determinism flags, the environment (Lightning
+    leaves LOCAL_RANK there), warning filters, and the process group. Float32 means float32 unless
+    the run is `fast`: by default cuDNN's convolutions keep only ten of its 23 bits (TF32) where a
+    GPU can. Memory that a step has freed is kept for the next one."""
     cudnn, cuda, dist = torch.backends.cudnn, torch.backends.cuda.matmul, torch.distributed
-    environment, count, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
+    environment, count = dict(os.environ), torch.get_num_threads()
     deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), cudnn.benchmark
     tf32 = cudnn.allow_tf32, cuda.allow_tf32
     interrupt = signal.getsignal(signal.SIGINT)  # Lightning ignores the signal once it has seen it
-    numpy_state, python_state = np.random.get_state(), random.getstate()
     had_group = dist.is_available() and dist.is_initialized()
     try:
         # this process' device only: reading another device's state would take memory there
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         keep_freed_memory()
-        with torch.random.fork_rng(devices), quiet():
+        with torch.random.fork_rng(devices), warnings.catch_warnings():
+            for message in UNHELPFUL:
+                warnings.filterwarnings("ignore", message)
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
             cudnn.allow_tf32 = cuda.allow_tf32 = config.fast
@@ -238,12 +223,9 @@ def isolated(config: RunConfig) -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
         torch.set_num_threads(count)
-        torch.set_default_dtype(dtype)
         torch.use_deterministic_algorithms(deterministic)
         cudnn.benchmark = benchmark
         cudnn.allow_tf32, cuda.allow_tf32 = tf32
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
         for key in os.environ.keys() - environment.keys():
             del os.environ[key]
         os.environ.update(environment)

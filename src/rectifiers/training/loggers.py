@@ -1,9 +1,7 @@
 """The loggers that a configuration chooses, opened for a run."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from pytorch_lightning.loggers import Logger
@@ -47,8 +45,6 @@ def open_loggers(
         yield loggers
     except BaseException as error:
         _close(loggers, _exit_code(error))
-        if note_of(loggers):
-            print(note_of(loggers), file=sys.stderr)
         raise
     _close(loggers, 0)
 
@@ -68,15 +64,8 @@ def _exit_code(error: BaseException) -> int:
     return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
 
 
-def note_of(loggers: list[Logger]) -> str | None:
-    """Return what a user may do about a logger, after it is closed."""
-    notes = (logger.note for logger in loggers if isinstance(logger, RunLogger))
-    return next(filter(None, notes), None)
-
-
-def publish(config: RunConfig, outcome: Outcome[TrainingRecord]) -> Outcome[TrainingRecord]:
-    """Give the loggers of `config` a run that is recorded already; return it with their note."""
+def publish(config: RunConfig, outcome: Outcome[TrainingRecord]) -> None:
+    """Give the loggers of `config` a run that is recorded already."""
     record, folder = outcome.record, outcome.path.parent
     with open_loggers(config, folder, record.choices, record.provenance) as loggers:
         log_results(loggers, record)
-    return replace(outcome, note=note_of(loggers))

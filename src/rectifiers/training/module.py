@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -227,10 +228,9 @@ class Classifier(pl.LightningModule):
         size = self.trainer.world_size
         if len(states) == size:
             state = states[self.global_rank]
-        else:  # rank 0 takes all losses, in units of what is now one process's share of a batch
-            unit = size / len(states) if self.global_rank == 0 else 0.0
+        else:  # each rank takes the mean: the losses of as many batches, whatever its share of them
             state = {
-                "loss": {n: unit * sum(state["loss"][n] for state in states) for n in LOSS_STATES},
+                "loss": {n: fmean(state["loss"][n] for state in states) for n in LOSS_STATES},
                 "seen": sum(state["seen"] for state in states) / size,
                 "train_s": states[0]["train_s"],
             }

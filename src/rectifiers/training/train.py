@@ -22,7 +22,6 @@ from rectifiers.runtime.distributed import (
     World,
     broadcast_from_rank_zero,
     check_agreement,
-    is_restart,
     run_on_all_ranks,
     world,
 )
@@ -47,7 +46,7 @@ from rectifiers.training.functions import (
     name_activation,
 )
 from rectifiers.training.lightning import announce, init_distributed, isolated
-from rectifiers.training.loggers import note_of, open_loggers
+from rectifiers.training.loggers import open_loggers
 from rectifiers.training.module import Diverged, refuse_other_network
 from rectifiers.training.recording import protocol_result, training_record
 
@@ -76,9 +75,8 @@ def train(
         run_on_all_ranks(lambda: check_places(config))
         run_on_all_ranks(lambda: check_functions(config))
         source = open_together(config)
-        config, folder, existing = find_or_lock(
-            config.with_content(source.digest), place, until_the_end
-        )
+        config = config.with_content(source.digest)
+        folder, existing = find_or_lock(config, place, until_the_end)
         if existing is not None and existing.is_complete:
             return Outcome(existing.record, existing.path, fresh=False)
         activation = describe_activation(config)
@@ -103,7 +101,7 @@ def train(
                     record = existing.record.model_copy(update={"protocols": results})
                 record = broadcast_from_rank_zero(lambda: save_record(record, folder))
                 log_results(loggers, record)  # the other ranks need not wait for what W&B takes
-    return Outcome(record, folder / "record.json", fresh=True, note=note_of(loggers))
+    return Outcome(record, folder / "record.json", fresh=True)
 
 
 def check_places(config: RunConfig) -> None:
@@ -129,26 +127,25 @@ def open_together(config: RunConfig) -> Source:
 
 def find_or_lock(
     config: RunConfig, place: World, until_the_end: ExitStack
-) -> tuple[RunConfig, Path, Found | None]:
-    """Return (`config`, without `rerun` in a restart of it, the run's folder, what there is of it).
+) -> tuple[Path, Found | None]:
+    """Return (the run's folder, what there is of it).
 
     Unless that is complete, this process, or rank 0 of several, holds the run until the end.
     """
     # after a restart, rank 0 may be on another node than the one that is still being ended
     patience_s = 1 if place.size == 1 else 10
 
-    def on_rank_zero() -> tuple[RunConfig, Path, Found | None]:
+    def on_rank_zero() -> tuple[Path, Found | None]:
         folder = run_folder(config)
         assert folder is not None  # the data's hash is known
-        started = config.replaced({"rerun": False}) if config.rerun and is_restart() else config
         try:
             until_the_end.enter_context(run_lock(folder, patience_s))
         except InputError:
-            existing = find(started)
+            existing = find(config)
             if existing is None or not existing.is_complete:
                 raise
-            return started, folder, existing
-        return started, folder, find(started)
+            return folder, existing
+        return folder, find(config)
 
     return broadcast_from_rank_zero(on_rank_zero)
 
@@ -156,11 +153,9 @@ def find_or_lock(
 def begin_folder(run: Run) -> None:
     """Make the run's folder with what is known before training. A finished run that is run again is
     set aside."""
-    init_report = [entry.as_dict() for entry in run.init_report]
-    files = {"config.yaml": run.config.as_dict(), "init_report.yaml": init_report}
     begin(run.folder, rerun=run.config.rerun)
-    for name, content in files.items():
-        write_text(run.folder / name, yaml.safe_dump(content, sort_keys=False))
+    text = yaml.safe_dump(run.config.as_dict(), sort_keys=False)
+    write_text(run.folder / "config.yaml", text)
     save_preprocess(run.preprocess, run.folder / "statistics.pt")
 
 
