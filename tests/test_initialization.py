@@ -256,7 +256,7 @@ def test_unusable_arguments_are_one_sentence() -> None:
 
 def test_unusable_examples_name_their_remedy() -> None:
     linear, bilinear, pairs = nn.Linear(4, 4), nn.Bilinear(4, 4, 4), TensorDataset(batch(4, 4))
-    remedy = "give a batch in the shape that its layers read, or that shape, as (64, 3, 32, 32)"
+    remedy = "give a batch in the shape and type its layers read, or a shape, as (64, 3, 32, 32)"
     for model, example, message in (
         (linear, [2, 4], f"type list (...); {remedy}"),
         (linear, None, f"type NoneType (...); {remedy}"),

@@ -169,8 +169,12 @@ def test_a_residual_network_needs_no_biases() -> None:
 
 
 BAD = {
-    "a model of another size": (nn.Linear(5, 5), batch(2, 4), ["cannot be run", "give a tensor"]),
-    "integers": (nn.Linear(4, 4), torch.ones(2, 4, dtype=torch.uint8), ["integers", ".float()"]),
+    "a model of another size": (nn.Linear(5, 5), batch(2, 4), ["cannot be run", "give a batch"]),
+    "integers": (
+        nn.Linear(4, 4),
+        torch.ones(2, 4, dtype=torch.uint8),
+        ["Byte and Float", "shape and type"],
+    ),
     "meta": (nn.Linear(4, 4, device="meta"), batch(2, 4), ["meta", "to_empty"]),
     "not a number": (nn.Linear(4, 4), batch(2, 4) / 0, ["NaN", "without them"]),
     "zeros": (nn.Linear(4, 4), torch.zeros(2, 4), ["zeros", "randn"]),

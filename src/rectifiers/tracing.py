@@ -106,7 +106,7 @@ def _cannot_run(model: nn.Module, inputs: Sequence[Any], error: Exception) -> In
     shapes = ", ".join(str(tuple(x.shape)) for x in inputs if isinstance(x, Tensor))
     kind = type(inputs[0] if inputs else ()).__name__
     given = f"shape {shapes}" if shapes else f"type {kind}"
-    remedy = "give a batch in the shape that its layers read, or that shape, as (64, 3, 32, 32)"
+    remedy = "give a batch in the shape and type its layers read, or a shape, as (64, 3, 32, 32)"
     signature = inspect.signature(model.forward)
     try:
         signature.bind(*inputs)

@@ -15,11 +15,11 @@ from PIL import Image
 
 from conftest import compose_config
 from rectifiers.data.datamodule import CenterDataset, ImageData, TrainDataset
-from rectifiers.data.sources import Source, digits, folder, three_splits
+from rectifiers.data.sources import Source, digits, folder, one_at_a_time, three_splits
 from rectifiers.data.splits import choose
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.build import inspect_source, one_at_a_time, open_source
+from rectifiers.training.build import inspect_source, open_source
 
 CLASSES = ("a", "b", "c")
 
@@ -132,11 +132,11 @@ def test_small_class_is_refused(photos: Path) -> None:
 
 
 def test_one_process_at_a_time_downloads(tmp_path: Path) -> None:
-    options = ("data=cifar10", f"cache_dir={tmp_path}/cache")
-    config, inside, most = compose_config(*options), [], []
+    inside: list[int] = []
+    most: list[int] = []
 
     def download(number: int) -> None:
-        with one_at_a_time(config):
+        with one_at_a_time(tmp_path / "cache"):
             inside.append(number)
             most.append(len(inside))
             time.sleep(0.1)

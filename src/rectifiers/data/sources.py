@@ -7,7 +7,8 @@ import functools
 import hashlib
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from urllib.error import URLError
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torchvision import datasets
 
 from rectifiers.data.images import FolderSplit, Inspection, list_classes
@@ -219,6 +221,17 @@ def root_folder(root: str | None) -> Path:
             f"data.root={root} is not a folder; create it, or leave data.root out to use data/"
         )
     return Path(root or "data")
+
+
+@contextmanager
+def one_at_a_time(cache_dir: Path) -> Iterator[None]:
+    """Let one process at a time open data that it may download: ranks, and runs of a list, start
+    together."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # the cache may be for reading alone
+            cache_dir.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(cache_dir / "download.lock", fallback_to_soft=False))
+        yield
 
 
 def failed_download(name: str, place: Path, file: str, error: Exception) -> InputError:

@@ -3,13 +3,12 @@
 import inspect
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from filelock import FileLock
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -17,7 +16,7 @@ from torch.optim import Optimizer
 from rectifiers.chains import LayerReport, initialize_chain, initialize_empirically, warn_of_drift
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
-from rectifiers.data.sources import Source, three_splits
+from rectifiers.data.sources import Source, one_at_a_time, three_splits
 from rectifiers.data.transforms import Geometry
 from rectifiers.initializers import needs_images
 from rectifiers.models.external import ModuleNetwork
@@ -97,19 +96,6 @@ def build(
     return Run(config, folder, place, source, *parts)
 
 
-@contextmanager
-def one_at_a_time(config: RunConfig) -> Iterator[None]:
-    """Let one process at a time open data that it may download: ranks, and runs of a list, start
-    together."""
-    with ExitStack() as stack:
-        if config.data.options.get("download"):
-            with suppress(OSError):  # the cache may be for reading alone
-                config.cache_dir.mkdir(parents=True, exist_ok=True)
-                lock = FileLock(config.cache_dir / "download.lock", fallback_to_soft=False)
-                stack.enter_context(lock)
-        yield
-
-
 def open_source(config: RunConfig) -> Source:
     """Open the data. A source's function that has a parameter `cache_dir` gets that of the
     configuration."""
@@ -119,7 +105,9 @@ def open_source(config: RunConfig) -> Source:
     if "cache_dir" in inspect.signature(function).parameters:
         function = partial(function, cache_dir=str(config.cache_dir))
     try:
-        with interruptible("while the data was opened"), one_at_a_time(config):
+        with interruptible("while the data was opened"), ExitStack() as stack:
+            if config.data.options.get("download"):
+                stack.enter_context(one_at_a_time(config.cache_dir))
             source: Source = function()
     except OSError as error:
         if root is None:
