@@ -93,8 +93,8 @@ def missing(
             job += more
             if more and outcome_of(job) != outcome:
                 raise InputError(
-                    f"{' '.join(more)}: this changes what a run of {claim.name} is or measures; "
-                    "leave it out",
+                    f"{' '.join(more)} changes what a run of {claim.name} is or measures; leave "
+                    "out each override that does",
                     status=2,
                 )
             name = outcome[0]
