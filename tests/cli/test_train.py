@@ -71,6 +71,8 @@ REFUSED = [
     (["optim.lr=abc"], ["optim.lr=abc", "number"]),
     (["trainer.strategy=ddp"], ["trainer.strategy", "trainer.devices"]),
     (["trainer.max_epoch=1"], ["trainer.max_epoch", "trainer.max_epochs"]),
+    (["trainer.gradient_clip_val=abc"], ["trainer.gradient_clip_val=abc", "number"]),
+    (["=1"], ["=1 has no key"]),
     (["logger.wandb.project=x"], ["logger.wandb.project", "logger=wandb", "add that"]),
     (["logger=wandb", "logger.wandb.projct=x"], ["did you mean logger.wandb.project of"]),
     (["activation=elu", "activation.slope=1"], ["activation=leaky_relu"]),

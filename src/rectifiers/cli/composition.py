@@ -18,7 +18,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.hints import explain
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.sections import Trainer
 from rectifiers.runs.trust import DOTTED_NAME
 from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
@@ -116,7 +115,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
 
     `activation=my_package.my_function`, or `activation._target_=my_package.my_function` alone,
     chooses an option that is stored here. Settings of a function that is named on the command line,
-    and further arguments of Lightning's Trainer, get the plus that Hydra asks for."""
+    and arguments of Lightning's Trainer that conf/ leaves out, get the plus that Hydra asks for."""
     chosen = {override.partition("=")[0] for override in overrides if "=" in override}
     named: set[str] = set()
     renamed = []
@@ -136,7 +135,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     for override in renamed:
         place, _, setting = override.lstrip("+").partition("=")[0].rpartition(".")
         is_setting = place in named and setting.isidentifier() and setting != "_target_"
-        is_setting |= place == "trainer" and setting not in Trainer.model_fields
+        is_setting |= place == "trainer"
         expanded.append(f"++{override.lstrip('+')}" if is_setting else override)
     return expanded
 

@@ -13,18 +13,11 @@ from rectifiers.runtime.ranges import LARGEST, LARGEST_PX, Count, NonNegative, P
 from rectifiers.runtime.schema import JsonObject, Section
 
 Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
+Batches = Annotated[int, Range(ge=0)] | Annotated[float, Range(ge=0, le=1)]
 Store = Literal["tiled", "plain"]
 ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
 NEED_NO_ROWS = ("rectifiers.training.diagnostics.FisherMeasure",)  # it says what it cannot look at
 WORKERS_FOR_A_GPU = 8
-# Arguments of Lightning's Trainer that a run may have besides the keys of conf/trainer. `train`
-# sets the others, because a guarantee depends on them.
-MORE_TRAINER_ARGUMENTS = {
-    *("detect_anomaly", "deterministic", "enable_autolog_hparams", "enable_model_summary"),
-    *("enable_progress_bar", "gradient_clip_algorithm", "gradient_clip_val"),
-    *("limit_predict_batches", "limit_test_batches", "limit_train_batches", "log_every_n_steps"),
-    *("model_registry", "overfit_batches", "profiler"),
-}
 TRAINER_HINTS = {
     "fast_dev_run": "give debug=smoke",
     "logger": "give logger=<option>",
@@ -226,9 +219,9 @@ class Scheduler(Target):
 
 
 class Trainer(Section):
-    """Arguments of Lightning's Trainer."""
+    """Arguments of Lightning's Trainer. `train` sets those that are not here, because a guarantee
+    depends on them."""
 
-    model_config = ConfigDict(extra="allow")
     accelerator: Literal["cpu", "gpu"]  #: the device
     #: processes per machine; auto: as many as GPUs, or as torchrun or srun started
     devices: Count | Literal["auto"]
@@ -239,24 +232,38 @@ class Trainer(Section):
     #: whether cuDNN measures its algorithms on the first batch of each shape and keeps the fastest;
     #: changes only the rounding; needs a GPU
     benchmark: bool = False
+    detect_anomaly: bool = False  #: whether to stop where a gradient becomes NaN; slow
+    deterministic: bool | Literal["warn"] | None = None  #: use only deterministic operations
+    enable_model_summary: bool = False  #: print the layers before training
+    enable_progress_bar: bool = False  #: show a progress bar; default: only on a terminal
+    gradient_clip_val: NonNegative | None = None  #: clip gradients to this norm or value
+    gradient_clip_algorithm: Literal["norm", "value"] | None = None  #: what is clipped
+    limit_train_batches: Batches | None = None  #: batches per epoch, or a fraction such as 0.5
+    log_every_n_steps: Annotated[int, Range(ge=0)] | None = None  #: steps between rows of loggers
+    overfit_batches: Batches = 0  #: train on these batches only, a number or a fraction
+    profiler: Literal["simple", "advanced", "pytorch"] | None = None  #: measure what takes time
 
     @property
     def more(self) -> JsonObject:
-        """The further arguments, which Lightning checks."""
-        return dict(self.model_extra or {})
+        """The optional arguments that were given."""
+        return {key: getattr(self, key) for key in self.model_fields_set & OPTIONAL_OF_TRAINER}
 
     @model_validator(mode="before")
     @classmethod
     def _check_own(cls, values: JsonObject) -> JsonObject:
-        known = cls.model_fields.keys() | MORE_TRAINER_ARGUMENTS
-        for key in values.keys() - known:
-            near = difflib.get_close_matches(key, known, n=1)
+        for key in values.keys() - cls.model_fields.keys():
+            near = difflib.get_close_matches(key, cls.model_fields, n=1)
             meant = f"give trainer.{near[0]}" if near else "leave it out"
             remedy = TRAINER_HINTS.get(key, meant)
             raise InputError(f"trainer.{key} is not for a run to set; {remedy}")
         if values.get("precision") in (32, 64, "32", "64"):
             return {**values, "precision": f"{values['precision']}-true"}
         return values
+
+
+OPTIONAL_OF_TRAINER = {
+    name for name, field in Trainer.model_fields.items() if not field.is_required()
+} - {"benchmark"}
 
 
 class Evaluation(Section):

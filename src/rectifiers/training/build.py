@@ -160,7 +160,7 @@ def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS)
         timeout_s=config.timeout_s,
         pinned=config.trainer.accelerator == "gpu",
         skip_bad=settings.bad_images == "skip",
-        is_fixed=bool(config.trainer.more.get("overfit_batches")),
+        is_fixed=bool(config.trainer.overfit_batches),
         here=place,
     )
 
