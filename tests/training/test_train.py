@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pytorch_lightning.callbacks import Callback
@@ -18,7 +19,9 @@ from cutting import cut
 from made_up import altered
 from photos import write_folder
 from rectifiers.data.datamodule import TrainDataset
+from rectifiers.evaluation.evaluate import evaluate, load_scores
 from rectifiers.runs import record as records
+from rectifiers.runs.folder import scores_path
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO
@@ -51,6 +54,31 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     assert record.history[-1]["val/top1_error_pct"] == record.protocols["center"].top1_error_pct
     assert record.codes == [code_fingerprint()]
     assert record.class_names == [str(digit) for digit in range(10)]
+
+
+def test_dense_and_multi_view_testing_is_their_mean_without_a_second_pass(tmp_path, monkeypatch):
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    both = ("evaluation=[dense_multi_scale,multi_view,dense_and_multi_view]",)
+    sizes = ("data.dense_scales_px=[8,11]", "data.view_scales_px=[8,10,12]")
+    options = (*MINI[:3], "logger=none", "trainer.max_epochs=1", *both, *sizes, *places)
+    passes = []
+
+    def counted(*arguments: Any, **settings: Any) -> Any:
+        passes.append(arguments[2])
+        return evaluate(*arguments, **settings)
+
+    monkeypatch.setattr("rectifiers.training.recording.evaluate", counted)
+    outcome = train(compose_config(*options, "evaluation.keep_scores=true"), {})
+    assert len(passes) == 2
+    names = ("dense_multi_scale", "multi_view", "dense_and_multi_view")
+    dense, views, mean = (load_scores(scores_path(outcome.path.parent, name)) for name in names)
+    assert np.abs(dense.scores - views.scores).max() > 1e-3
+    np.testing.assert_allclose(mean.scores, (dense.scores + views.scores) / 2, atol=1e-7)
+    result = outcome.record.protocols["dense_and_multi_view"]
+    right = (mean.scores.argmax(1) == mean.labels).sum()
+    assert result.top1_correct == right
+    speeds = [1 / outcome.record.protocols[name].images_per_second for name in names]
+    assert speeds[2] == pytest.approx(speeds[0] + speeds[1])
 
 
 def test_one_batch_over_and_over_is_learned(tiny) -> None:

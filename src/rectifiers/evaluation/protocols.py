@@ -208,17 +208,10 @@ def multi_view(crop_px: int, *, scales_px: list) -> MapViews:
 
 
 @dataclass(frozen=True)
-class Combined(Dense):
-    """Several ways of testing on maps at once: the mean of their mean scores, each weighing the
-    same."""
+class Combined:
+    """Several ways of testing: the mean of their mean scores, each weighing the same."""
 
-    parts: tuple[Dense, ...] = ()
-
-    def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
-        px = min(views.shape[-2:])  # of the scale that these views are of
-        used = [(part, part.scales_px[px]) for part in self.parts if px in part.scales_px]
-        scores = torch.stack([weight * part.score(classifier, views) for part, weight in used])
-        return scores.sum(0) / sum(weight for _, weight in used)
+    parts: tuple[Dense, ...]
 
     def multiply_adds(self, network: ImageNetwork, height: int, width: int) -> int:
         return sum(part.multiply_adds(network, height, width) for part in self.parts)
@@ -229,12 +222,9 @@ def dense_and_multi_view(crop_px: int, *, dense_scales_px: list, view_scales_px:
 
     The paper's section 3 names both and not how they are combined, if they are; equal weights are a
     choice of ours."""
-    parts = dense(crop_px, scales_px=dense_scales_px), multi_view(crop_px, scales_px=view_scales_px)
-    weights = {px: 0.0 for part in parts for px in part.scales_px}
-    for part in parts:
-        for px, weight in part.scales_px.items():
-            weights[px] += weight / len(parts)
-    return Combined(crop_px, weights, parts=parts)
+    return Combined(
+        (dense(crop_px, scales_px=dense_scales_px), multi_view(crop_px, scales_px=view_scales_px))
+    )
 
 
 def _nearest(px: int, stride: int, last: int) -> int:

@@ -5,10 +5,12 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from rectifiers.evaluation.evaluate import Scores, evaluate, save_scores
+from rectifiers.evaluation.evaluate import Result, Scores, evaluate, save_scores
+from rectifiers.evaluation.protocols import Combined, TestProtocol
 from rectifiers.gains import describe
 from rectifiers.runs.folder import scores_path
 from rectifiers.runs.identity import canonical_json, science
@@ -32,38 +34,39 @@ OF_THIS_MACHINE = ("runs_dir", "cache_dir", "rerun", "logger", "hydra")
 AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
-def protocol_result(run: Run, name: str) -> ProtocolResult:
+@dataclass(frozen=True)
+class Tested:
+    """What a run's test by a protocol found, and how long it took."""
+
+    protocol: TestProtocol
+    result: Result
+    seconds: float
+
+
+def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
     """Test the run's network on its test split by the protocol that `evaluation.<name>`
-    configures."""
+    configures.
+
+    known: earlier tests of this network, which are not made again; new ones join them."""
     config, classifier, place = run.config, run.classifier, run.place
     target, images = config.evaluation.protocols[name], run.source.tested
     protocol = import_function(f"evaluation.{name}", target)(config.data.crop_px)
-    device = torch.device("cpu")
-    if config.trainer.accelerator == "gpu":
-        device = torch.device("cuda", place.local_rank)
-    lower, number = AUTOCAST.get(config.trainer.precision), len(images.labels)
-    started = time.perf_counter()
-    with (
-        progress_bar(f"testing {name}", -(-number // place.size)) as seen,
-        torch.autocast(device.type, lower, enabled=bool(lower)),
-    ):
-        tested = evaluate(
-            classifier.to(device),
-            images,
-            protocol,
-            classes=len(run.source.classes),
-            device=device,
-            workers=config.data.num_workers,
-            timeout_s=config.timeout_s,
-            on_batch=seen,
-        )
+    parts = protocol.parts if isinstance(protocol, Combined) else (protocol,)
+    number, started = len(images.labels), time.perf_counter()
+    tests = []
+    for part in parts:
+        earlier = [test for test in known if test.protocol == part]
+        tests.append(earlier[0] if earlier else _tested(run, name, part))
+        known += [] if earlier else [tests[-1]]
     seconds = time.perf_counter() - started
+    labels = torch.tensor(list(images.labels))
+    tested = Result.mean([test.result for test in tests], labels)
     cost = 0
     for shape, count in Counter(images.shape(i) for i in range(number)).items():
         cost += count * protocol.multiply_adds(classifier.network, *shape)
     path, kept = scores_path(run.folder, name), None
     if config.evaluation.keep_scores:
-        labels, settings = torch.tensor(list(images.labels)), canonical_json(target.as_dict())
+        settings = canonical_json(target.as_dict())
         kept = Scores(tested.scores.numpy(), labels.numpy(), run.source.digest, settings)
         if place.rank == 0:
             save_scores(path, kept)
@@ -74,13 +77,37 @@ def protocol_result(run: Run, name: str) -> ProtocolResult:
         split="val" if run.source.test is None else "test",
         settings=target.as_dict(),
         multiply_adds=round(cost / number),
-        images_per_second=number / seconds,
+        images_per_second=number / sum(test.seconds for test in tests),
         seconds=seconds,
         scores=kept.digest() if kept else None,
         code=run.provenance.code,
         git_sha=run.provenance.git_sha,
         git_dirty=run.provenance.git_dirty,
     )
+
+
+def _tested(run: Run, name: str, protocol: TestProtocol) -> Tested:
+    config, classifier, images = run.config, run.classifier, run.source.tested
+    device = torch.device("cpu")
+    if config.trainer.accelerator == "gpu":
+        device = torch.device("cuda", run.place.local_rank)
+    lower = AUTOCAST.get(config.trainer.precision)
+    started = time.perf_counter()
+    with (
+        progress_bar(f"testing {name}", -(-len(images.labels) // run.place.size)) as seen,
+        torch.autocast(device.type, lower, enabled=bool(lower)),
+    ):
+        result = evaluate(
+            classifier.to(device),
+            images,
+            protocol,
+            classes=len(run.source.classes),
+            device=device,
+            workers=config.data.num_workers,
+            timeout_s=config.timeout_s,
+            on_batch=seen,
+        )
+    return Tested(protocol, result, time.perf_counter() - started)
 
 
 def training_record(

@@ -48,7 +48,7 @@ from rectifiers.training.functions import (
 from rectifiers.training.lightning import announce, init_distributed, isolated
 from rectifiers.training.loggers import open_loggers
 from rectifiers.training.module import Diverged, refuse_other_network
-from rectifiers.training.recording import protocol_result, training_record
+from rectifiers.training.recording import Tested, protocol_result, training_record
 
 Results = dict[str, ProtocolResult]  # by the name of the protocol
 
@@ -197,7 +197,8 @@ def load_trained(run: Run, existing: Found) -> None:
 
 def test(run: Run, names: Iterable[str]) -> Results:
     """Return what each of the protocols `names` finds; kept scores go into the run's folder."""
-    return {name: protocol_result(run, name) for name in sorted(names)}
+    known: list[Tested] = []
+    return {name: protocol_result(run, name, known) for name in sorted(names)}
 
 
 def save_record(record: TrainingRecord, folder: Path) -> TrainingRecord:
