@@ -69,6 +69,7 @@ def test_activations_of_several_numbers_are_trained(tmp_path, activation, monkey
     ("override", "named"),
     [
         ("evaluation=[dense]", "evaluation.dense .*network of rows"),
+        ("evaluation=[dense_and_multi_view]", "evaluation.dense_and_multi_view .*network of rows"),
         ("init.fc_std=[0.1]", "init.fc_std .*networks of rows"),
         ("callbacks=greedy", "callbacks.greedy .*networks of rows"),
     ],

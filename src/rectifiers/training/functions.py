@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 
 from rectifiers.activation_modules import Function, pieces
 from rectifiers.activations import ByLayer, check_activation, check_gain, unused
-from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
+from rectifiers.evaluation.protocols import NEEDS_MAPS, Combined, Dense
 from rectifiers.gains import Mode, describe, gain
 from rectifiers.initializers import Layer
 from rectifiers.models.network import ActivationFactory
@@ -153,7 +153,9 @@ def check_functions(config: RunConfig) -> None:
     _check_monitors(config)
     for key, target in config.targets().items():
         function = import_function(key, target)
-        if key.startswith("evaluation.") and isinstance(function(config.data.crop_px), Dense):
+        if not key.startswith("evaluation."):
+            continue
+        if isinstance(function(config.data.crop_px), Dense | Combined):
             if config.model.rows is None:
                 raise InputError(
                     f"{key} slides over the maps of a network of rows, and model._target_="

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from rectifiers.evaluation.evaluate import Result, Scores, evaluate, save_scores
-from rectifiers.evaluation.protocols import Combined, TestProtocol
+from rectifiers.evaluation.protocols import Combined, Dense, TestProtocol
 from rectifiers.gains import describe
 from rectifiers.runs.folder import scores_path
 from rectifiers.runs.identity import canonical_json, science
@@ -47,7 +47,7 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
     """Test the run's network on its test split by the protocol that `evaluation.<name>`
     configures.
 
-    known: earlier tests of this network, which are not made again; new ones join them."""
+    known: earlier dense tests of this network, which are not made again; new ones join them."""
     config, classifier, place = run.config, run.classifier, run.place
     target, images = config.evaluation.protocols[name], run.source.tested
     protocol = import_function(f"evaluation.{name}", target)(config.data.crop_px)
@@ -55,9 +55,12 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
     number, started = len(images.labels), time.perf_counter()
     tests = []
     for part in parts:
-        earlier = [test for test in known if test.protocol == part]
-        tests.append(earlier[0] if earlier else _tested(run, name, part))
-        known += [] if earlier else [tests[-1]]
+        test = next((test for test in known if test.protocol == part), None)
+        if test is None:
+            test = _tested(run, name, part)
+            if isinstance(part, Dense):  # others are functions, which cannot be compared
+                known.append(test)
+        tests.append(test)
     seconds = time.perf_counter() - started
     labels = torch.tensor(list(images.labels))
     tested = Result.mean([test.result for test in tests], labels)
