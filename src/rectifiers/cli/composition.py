@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.hints import explain
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.sections import KEYS_OF_TRAINER
 from rectifiers.runs.trust import DOTTED_NAME
 from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
@@ -135,7 +136,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     for override in renamed:
         place, _, setting = override.lstrip("+").partition("=")[0].rpartition(".")
         is_setting = place in named and setting.isidentifier() and setting != "_target_"
-        is_setting |= place == "trainer"
+        is_setting |= place == "trainer" and setting not in KEYS_OF_TRAINER
         expanded.append(f"++{override.lstrip('+')}" if is_setting else override)
     return expanded
 

@@ -72,7 +72,9 @@ def check_arguments(arguments: Sequence[str]) -> None:
             reason = f"{argument} stands between overrides; put it first or last"
         elif key in GROUPS and key not in OPTIONAL and equals and value in ("", "null"):
             reason = f"invalid {key}: {value or 'empty'} (choose from {options(key)})"
-        elif equals and not key:
+        elif key in GROUPS and re.fullmatch(r"[+-]?[\d.]+|true|false", value):
+            reason = _of_option(key, value)
+        elif equals and not key.strip("+~"):
             reason = f"{argument} has no key; give <key>={value}"
         elif key == "hydra.sweeper.n_trials" and re.fullmatch(r"0+|-\d+", value):
             reason = f"{argument} searches nothing; give a whole number at least 1"

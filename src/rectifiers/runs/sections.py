@@ -13,7 +13,8 @@ from rectifiers.runtime.ranges import LARGEST, LARGEST_PX, Count, NonNegative, P
 from rectifiers.runtime.schema import JsonObject, Section
 
 Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
-Batches = Annotated[int, Range(ge=0)] | Annotated[float, Range(ge=0, le=1)]
+# Not 1.0: a run id does not tell it from 1, a single batch.
+Share = Annotated[float, Range(gt=0, lt=1)]
 Store = Literal["tiled", "plain"]
 ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
 NEED_NO_ROWS = ("rectifiers.training.diagnostics.FisherMeasure",)  # it says what it cannot look at
@@ -238,15 +239,17 @@ class Trainer(Section):
     enable_progress_bar: bool = False  #: show a progress bar; default: only on a terminal
     gradient_clip_val: NonNegative | None = None  #: clip gradients to this norm or value
     gradient_clip_algorithm: Literal["norm", "value"] | None = None  #: what is clipped
-    limit_train_batches: Batches | None = None  #: batches per epoch, or a fraction such as 0.5
+    #: batches per epoch, or a fraction such as 0.5
+    limit_train_batches: Count | Share | None = None
     log_every_n_steps: Annotated[int, Range(ge=0)] | None = None  #: steps between rows of loggers
-    overfit_batches: Batches = 0  #: train on these batches only, a number or a fraction
+    #: train on these batches only, a number or a fraction
+    overfit_batches: Annotated[int, Range(ge=0)] | Share = 0
     profiler: Literal["simple", "advanced", "pytorch"] | None = None  #: measure what takes time
 
     @property
     def more(self) -> JsonObject:
         """The optional arguments that were given."""
-        return {key: getattr(self, key) for key in self.model_fields_set & OPTIONAL_OF_TRAINER}
+        return {key: getattr(self, key) for key in self.model_fields_set - KEYS_OF_TRAINER}
 
     @model_validator(mode="before")
     @classmethod
@@ -261,9 +264,10 @@ class Trainer(Section):
         return values
 
 
-OPTIONAL_OF_TRAINER = {
-    name for name, field in Trainer.model_fields.items() if not field.is_required()
-} - {"benchmark"}
+# Those that conf/trainer has.
+KEYS_OF_TRAINER = {"benchmark"} | {
+    name for name, field in Trainer.model_fields.items() if field.is_required()
+}
 
 
 class Evaluation(Section):
