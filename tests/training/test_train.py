@@ -4,8 +4,10 @@ import csv
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from made_up import altered
 from photos import write_folder
 from rectifiers.data.datamodule import TrainDataset
 from rectifiers.evaluation.evaluate import evaluate, load_scores
+from rectifiers.evaluation.protocols import Crops
 from rectifiers.runs import record as records
 from rectifiers.runs.folder import scores_path
 from rectifiers.runs.provenance import code_fingerprint
@@ -79,6 +82,36 @@ def test_dense_and_multi_view_testing_is_their_mean_without_a_second_pass(tmp_pa
     assert result.top1_correct == right
     speeds = [1 / outcome.record.protocols[name].images_per_second for name in names]
     assert speeds[2] == pytest.approx(speeds[0] + speeds[1])
+
+
+@dataclass(frozen=True)
+class WeightedViews(Crops):
+    weights: torch.Tensor
+
+
+def twice(image: torch.Tensor) -> torch.Tensor:
+    return torch.stack([image, image])
+
+
+def weighted_views(crop_px: int) -> WeightedViews:
+    return WeightedViews(twice, 2, crop_px, torch.ones(2))
+
+
+def test_protocols_of_the_users_need_not_be_comparable(tiny) -> None:
+    two = (f"+evaluation.{name}._target_={__name__}.weighted_views" for name in "ab")
+    record = train(tiny("trainer.max_epochs=1", *two), CHOICES).record
+    assert record.protocols["a"].top1_errors == record.protocols["b"].top1_errors
+
+
+def test_no_bar_on_a_terminal_where_none_is_asked_for(tiny, monkeypatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    tiny_config = tiny("trainer.max_epochs=1", "trainer.enable_progress_bar=false")
+    assert train(tiny_config, CHOICES).record.status == "finished"
+
+
+def test_what_lightning_refuses_is_bad_input(tiny) -> None:
+    with pytest.raises(InputError, match=r"0\.001 .* < 1\. Please increase"):
+        train(tiny("trainer.limit_train_batches=0.001"), CHOICES)
 
 
 def test_one_batch_over_and_over_is_learned(tiny) -> None:

@@ -151,7 +151,8 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
             # no forward pass of training reads one; `Classifier` sends them before validation
             broadcast_buffers=False,
         )
-    has_bar = sys.stderr.isatty() and not stderr.quiet
+    is_watched = sys.stderr.isatty() and not stderr.quiet
+    has_bar = settings.more.get("enable_progress_bar", is_watched)
     shown: list[Callback] = [RichProgressBar()] if has_bar else []
     if not has_bar and place.rank == 0:
         shown = [ProgressLines(config.data.batch_size)]

@@ -9,6 +9,7 @@ import torch
 import yaml
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from rectifiers.data.preprocess import save_preprocess
 from rectifiers.data.sources import Source
@@ -234,10 +235,13 @@ def test_weights(config: RunConfig, path: Path) -> Results:
 
 @contextmanager
 def translate_errors(config: RunConfig, place: World) -> Iterator[None]:
-    """Turn a full disk, a loader that hangs and the loss of other processes, wherever they are
-    noticed, into a sentence."""
+    """Turn a full disk, a loader that hangs, the loss of other processes and what Lightning
+    refuses, wherever they are noticed, into a sentence."""
     try:
         yield
+    except MisconfigurationException as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"Lightning's Trainer: {reason}", on_all_ranks=True) from error
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
