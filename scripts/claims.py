@@ -156,6 +156,8 @@ def main() -> None:
             is_search = options.command == "search"
             jobs = missing(wanted, options.runs, more, again=options.again, search=is_search)
             print(f"missing runs: {len(jobs)}", file=sys.stderr)
+            if not jobs and not options.again:
+                print("--again repeats the runs that have records", file=sys.stderr)
             failures = run_all(list(map(tuple, jobs.values())), options.jobs)
     except KeyboardInterrupt:  # before the runs, or a second one
         sys.exit(INTERRUPTED)
