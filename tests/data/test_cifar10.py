@@ -257,5 +257,5 @@ def test_foreign_folder_gets_no_download(tmp_path, downloads, root, beside) -> N
         (tmp_path / "there" / folder).mkdir(parents=True)
     place = tmp_path / "there" / root
     with pytest.raises(InputError, match=rf"^data\.root={place} contains neither train/ and"):
-        cifar10(str(place), download=True)
+        cifar10(str(place), download=True, cache_dir=str(tmp_path / "cache"))
     assert downloads == []
