@@ -13,8 +13,6 @@ from rectifiers.runtime.ranges import LARGEST, LARGEST_PX, Count, NonNegative, P
 from rectifiers.runtime.schema import JsonObject, Section
 
 Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
-# Not 1.0: a run id does not tell it from 1, a single batch.
-Share = Annotated[float, Range(gt=0, lt=1)]
 Store = Literal["tiled", "plain"]
 ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
 NEED_NO_ROWS = ("rectifiers.training.diagnostics.FisherMeasure",)  # it says what it cannot look at
@@ -25,6 +23,9 @@ TRAINER_HINTS = {
     "callbacks": "give callbacks=<option>",
     "strategy": "give trainer.devices",
     "max_steps": "give trainer.max_epochs",
+    **dict.fromkeys(
+        ("limit_predict_batches", "limit_test_batches", "limit_val_batches"), "leave it out"
+    ),
 }
 SOME_CLASSES = 2  # to look at rows before the data says how many there are
 
@@ -240,16 +241,26 @@ class Trainer(Section):
     gradient_clip_val: NonNegative | None = None  #: clip gradients to this norm or value
     gradient_clip_algorithm: Literal["norm", "value"] | None = None  #: what is clipped
     #: batches per epoch, or a fraction such as 0.5
-    limit_train_batches: Count | Share | None = None
+    limit_train_batches: int | float | None = None
     log_every_n_steps: Annotated[int, Range(ge=0)] | None = None  #: steps between rows of loggers
     #: train on these batches only, a number or a fraction
-    overfit_batches: Annotated[int, Range(ge=0)] | Share = 0
+    overfit_batches: int | float | None = None
     profiler: Literal["simple", "advanced", "pytorch"] | None = None  #: measure what takes time
 
     @property
     def more(self) -> JsonObject:
-        """The optional arguments that were given."""
-        return {key: getattr(self, key) for key in self.model_fields_set - KEYS_OF_TRAINER}
+        """The optional arguments that were given; null leaves Lightning's default."""
+        given = {key: getattr(self, key) for key in self.model_fields_set - KEYS_OF_TRAINER}
+        return {key: value for key, value in given.items() if value is not None}
+
+    @field_validator("limit_train_batches", "overfit_batches")
+    @classmethod
+    def _check_batches(cls, batches: int | float | None) -> int | float | None:
+        # not 1.0, which a run id does not tell from 1, a single batch
+        is_number = type(batches) is int and batches >= 1
+        if batches is not None and not is_number and not 0 < batches < 1:
+            raise ValueError("should be a whole number at least 1, or a fraction below 1")
+        return batches
 
     @model_validator(mode="before")
     @classmethod
