@@ -76,7 +76,7 @@ def missing(
     more: further overrides of every run, which keep its id and its evaluation.
 
     Raises:
-        InputError: for an override in `more` that changes either.
+        InputError: for an override in `more` that changes either, also where no run is missing.
     """
     kept: list[TrainingRecord] = [] if again else load(RESULTS)
     is_committed = is_changed() is False
@@ -84,29 +84,33 @@ def missing(
     for claim in wanted:
         arms, seeds = planned(claim, search)
         done = search_runs(claim, kept) if search else runs_of(claim, kept)
-        for arm, overrides, seed in ((a, o, s) for a, o in arms.items() for s in seeds):
-            if seed in done.get(arm, {}):
-                continue
-            job = [f"claim={claim.name}", *overrides, *ALWAYS]
-            job += [f"runs_dir='{runs}'", f"seed={seed}"]
-            outcome = outcome_of(job)
-            job += more
-            if more and outcome_of(job) != outcome:
-                raise InputError(
-                    f"{' '.join(more)} changes what a run of {claim.name} is or measures; leave "
-                    "out each override that does",
-                    status=2,
-                )
-            name = outcome[0]
-            path = runs / name / "record.json"
-            if path.exists():
-                reason = claim_exclusion_reason(records.load(path)) if is_committed else None
-                if reason is None:
+        for arm, overrides in arms.items():
+            run = [f"claim={claim.name}", *overrides, *ALWAYS, f"runs_dir='{runs}'"]
+            _check_keeps(claim, [*run, f"seed={seeds[0]}"], more)
+            for seed in seeds:
+                if seed in done.get(arm, {}):
                     continue
-                print(f"{path} cannot be used: {reason}; it is run again", file=sys.stderr)
-                job.append("rerun=true")
-            jobs.setdefault(name, job)
+                job = [*run, f"seed={seed}", *more]
+                name = outcome_of(job)[0]
+                path = runs / name / "record.json"
+                if path.exists():
+                    reason = claim_exclusion_reason(records.load(path)) if is_committed else None
+                    if reason is None:
+                        continue
+                    print(f"{path} cannot be used: {reason}; it is run again", file=sys.stderr)
+                    job.append("rerun=true")
+                jobs.setdefault(name, job)
     return jobs
+
+
+def _check_keeps(claim: Claim, run: Sequence[str], more: Sequence[str]) -> None:
+    """Check that the overrides `more` keep what a run of the claim is and what it measures."""
+    if more and outcome_of([*run, *more]) != outcome_of(run):
+        raise InputError(
+            f"{' '.join(more)} changes what a run of {claim.name} is or measures; leave out each "
+            "override that does",
+            status=2,
+        )
 
 
 def print_list(wanted: Iterable[Claim]) -> None:

@@ -1,14 +1,14 @@
 """Make small archives in the official layout of ILSVRC 2012, oddities included, the same bytes on
 any machine.
 
-`python scripts/make_miniature.py [folder]`. Six classes of generated photos, 12 + 4 each; a class
-is a hue and a direction of its stripes. Everything is computed in integers and stored uncompressed,
-because sines, gzip and PNG differ between builds of their libraries, and the archives' md5 is
-pinned. JPEG is libjpeg-turbo's, which is exact."""
+Six classes of generated photos, 12 + 4 each; a class is a hue and a direction of its stripes.
+Everything is computed in integers and stored uncompressed, because sines, gzip and PNG differ
+between builds of their libraries, and the archives' md5 is pinned. JPEG is libjpeg-turbo's, which
+is exact."""
 
+import argparse
 import io
 import struct
-import sys
 import tarfile
 import zlib
 from pathlib import Path
@@ -148,4 +148,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "data/raw/miniature"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default="data/raw/miniature")
+    main(parser.parse_args().folder)

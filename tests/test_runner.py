@@ -18,7 +18,7 @@ from processes import ENVIRONMENT, alone, start, wait_for
 from rectifiers import runner
 from rectifiers.cli.composition import compose_job, composed
 from rectifiers.data.sources import Source, digits
-from rectifiers.runner import Overrides, run_all, share_cores
+from rectifiers.runner import Job, Overrides, Progress, run_all, share_cores
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder, run_lock
 from rectifiers.runtime.errors import InputError
@@ -165,6 +165,14 @@ def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
 @pytest.fixture
 def config() -> RunConfig:
     return compose_config(*TINY)
+
+
+def test_time_left_counts_down_between_the_ends_of_runs(config: RunConfig) -> None:
+    """Eight runs of 100 s each, two at a time."""
+    jobs = [Job((), config, {})] * 6
+    progress = Progress(pending=jobs, complete=2, trained=2, trained_s=100)
+    left = [progress.line(seconds).rpartition(", ")[2] for seconds in (100, 199)]
+    assert left == ["0:05:00 left", "0:03:21 left"]
 
 
 def test_free_cores_get_a_run_each(config: RunConfig, monkeypatch) -> None:

@@ -44,13 +44,15 @@ class Job:
 
 @dataclass
 class Progress:
-    """How far a list of runs is. trained: the number of jobs completed since the start."""
+    """How far a list of runs is. trained: the number of jobs completed since the start, the last
+    of them `trained_s` seconds after it."""
 
     pending: list[Job] = field(default_factory=list)
     running: dict[Future[str | None], tuple[ProcessPoolExecutor, Job]] = field(default_factory=dict)
     failures: dict[Overrides, str] = field(default_factory=dict)
     complete: int = 0
     trained: int = 0
+    trained_s: float = 0.0
 
     @property
     def done(self) -> str:
@@ -64,7 +66,8 @@ class Progress:
         line = f"{self.done}, {len(self.running)} running, {len(self.failures)} failed"
         if not self.trained:
             return line
-        left_s = seconds * (len(self.pending) + len(self.running)) / self.trained
+        open_jobs = len(self.pending) + len(self.running)
+        left_s = self.trained_s * open_jobs / self.trained - (seconds - self.trained_s)
         return f"{line}, {duration(left_s)} left"
 
 
@@ -156,6 +159,7 @@ def _train_pending(
                 if reason is None:
                     progress.complete += 1
                     progress.trained += 1
+                    progress.trained_s = time.monotonic() - timer.started
                     _plan(progress, follow_up(job.overrides) if follow_up else ())
                 else:
                     progress.failures[job.overrides] = reason

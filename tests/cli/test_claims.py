@@ -145,4 +145,5 @@ def test_overrides_reach_runs_whose_ids_they_keep(tmp_path: Path, monkeypatch, c
         assert refused.returncode == 2
         (line,) = refused.stderr.splitlines()[-1:]
         assert changing.partition("=")[0] in line
+    assert call(*command[:3], "seed=3", *command[4:]).returncode == 2  # though no run is missing
     assert len(trained) == 40
