@@ -95,7 +95,7 @@ def collect(runs: Path) -> Outcome:
     for path in sorted(runs.glob("*/record.json")):
         try:
             record = records.load(path)
-            of_claim = str(experiment_of(record.choices)).startswith(CLAIM)
+            of_claim = str(experiment_of(record.trainings[0].choices)).startswith(CLAIM)
             reason = (
                 claim_records.claim_exclusion_reason(record)
                 if of_claim
@@ -121,7 +121,8 @@ def write_tables(check: bool) -> Outcome:
     documents.write_or_check({EXPERIMENTS: experiments()}, check, "make table")
     known_experiments.cache_clear()
     found, of_claims = tables.load(RESULTS / "records"), claim_records.load(RESULTS / "claims")
-    found += claims_report.for_tables(of_claims)
+    ensembles = claim_records.load_ensembles(RESULTS / "claims")
+    found += claims_report.for_tables(of_claims, ensembles)
     concluded = claims_report.conclusions([answer(claim, of_claims) for claim in claims()])
     path, made = RESULTS / "TABLES.md", tables.document(found, concluded)
     documents.write_or_check({path: tables.render_markdown(made)}, check, "make table")

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from made_up import altered
+from made_up import altered, ensemble
 from rectifiers.claims.claims import claims
 from rectifiers.claims.figures import description
 from rectifiers.claims.judge import answer
-from rectifiers.claims.records import add, load, owner
-from rectifiers.claims.report import runs_csv
+from rectifiers.claims.records import add, load, load_ensembles, owner, runs_of
+from rectifiers.claims.report import for_tables, runs_csv
 from rectifiers.results.documents import shows
+from rectifiers.results.frame import experiment_of
 from rectifiers.runs.record import TrainingRecord, parse, to_json
 from rectifiers.runtime.errors import InputError
 
@@ -37,7 +38,8 @@ def test_committed_files_hold_each_run_once() -> None:
         names = [record.run for record in stored]
         assert names == sorted(names)
         runs += names
-    assert sorted(runs) == [record.run for record in RECORDS]
+    ensembles = [record.run for record in load_ensembles(COMMITTED)]
+    assert sorted(runs) == sorted([*(record.run for record in RECORDS), *ensembles])
     assert len(set(runs)) == len(runs)
 
 
@@ -60,6 +62,25 @@ def test_later_runs_get_a_file_of_their_own(tmp_path: Path) -> None:
     assert add(tmp_path, records) == []
     assert first.read_bytes() == before
     assert load(tmp_path) == records
+
+
+def test_ensembles_of_one_seed_and_of_a_rows_arms_stand_in_it(tmp_path: Path, monkeypatch) -> None:
+    claim = next(claim for claim in claims() if claim.name == "imagenette_model_a")
+    runs = runs_of(claim, RECORDS)
+    whole = ensemble(runs["relu"][0], runs["prelu"][0])
+    mixed = ensemble(runs["relu"][0], runs["prelu"][1])
+    seeds = ensemble(runs["relu"][0], runs["relu"][1])
+    debug = altered(ensemble(runs["relu"][1], runs["prelu"][1]), {"choices.debug": "smoke"})
+    everything = [whole, mixed, seeds, debug]
+    assert add(tmp_path, everything) == [tmp_path / "ensembles.jsonl.xz"]
+    assert load(tmp_path) == []
+    found = load_ensembles(tmp_path)
+    assert found == sorted([whole, mixed, seeds], key=lambda record: record.run)
+    row = {"experiments": ["table7/ensemble"], "members": [[claim.name, a] for a in claim.arms]}
+    monkeypatch.setattr("rectifiers.claims.report.layout", lambda: [{"rows": [row]}])
+    (shown,) = for_tables(RECORDS, found)
+    assert shown.run == whole.run
+    assert experiment_of(shown.choices) == "table7/ensemble"
 
 
 def test_rerun_stays_in_its_file(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ are.
 `results/claims/<claim>.jsonl.xz` holds one record per line, sorted by run id: those that were run
 as `claim=<claim>`, and not again those that another claim shares. Runs that are collected later
 go to `<claim>.2.jsonl.xz` and so on, because git keeps every version of a compressed file in full.
+`ensembles.jsonl.xz` holds the averages of several claims' runs.
 """
 
 import csv
@@ -19,13 +20,14 @@ from rectifiers.results.frame import CLAIM, RESULTS, experiment_of
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.provenance import commits_of, committed_file
-from rectifiers.runs.record import Record, TrainingRecord
+from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file, load_yaml, read_bytes, read_yaml
 from rectifiers.runtime.schema import JsonObject
 
 RECORDS = RESULTS / "claims"
 SUFFIX = ".jsonl.xz"
+ENSEMBLES = "ensembles"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
 FOLDERS = ("conf/claim", "conf/experiment/claim")  # of claims: the present one, and the first
 LARGEST_BYTES, LARGEST_PACKED = 2**28, 2**26  # of one file, unpacked and as it lies there
@@ -45,11 +47,11 @@ def arm_hash(science: JsonObject) -> str:
     return run_id(without(science, SEED_KEYS))
 
 
-def arm_of(record: Record) -> str:
+def arm_of(run: TrainingRecord | Member) -> str:
     """Return the hash of a run's arm. It is kept by run, whose name holds its science."""
-    if record.run not in _ARMS:
-        _ARMS[record.run] = arm_hash(record.science)
-    return _ARMS[record.run]
+    if run.run not in _ARMS:
+        _ARMS[run.run] = arm_hash(run.science)
+    return _ARMS[run.run]
 
 
 def arms_path(claim: Claim) -> Path:
@@ -79,13 +81,14 @@ def _read_arms(path: Path) -> dict[str, str]:
 
 
 def claim_exclusion_reason(record: Record) -> str | None:
-    """Return why a record answers no claim, or None."""
-    if not isinstance(record, TrainingRecord) or record.choices.get("debug") is not None:
+    """Return why a record, of a run or of an ensemble of runs, is of no claim, or None."""
+    if record.choices.get("debug") is not None:
         return "it is of no claim"
-    if not any(arm_of(record) in arms.values() for arms in arm_hashes().values()):
-        return "its configuration is no claim's"
-    if record.science["data"].get("split_seed", record.seed) != record.seed:
-        return "its images are split by another seed than its own"
+    for run in record.trainings:
+        if not any(arm_of(run) in arms.values() for arms in arm_hashes().values()):
+            return "its configuration is no claim's"
+        if run.science["data"].get("split_seed", run.seed) != run.seed:
+            return "its images are split by another seed than its own"
     return None if record.provenance.git_dirty is False else "its code was not committed"
 
 
@@ -119,8 +122,10 @@ def _by_arm(
 
 
 def owner(record: Record) -> str:
-    """Return the claim whose file holds the record: the one that ran it, else the first by name
-    that has its arm."""
+    """Return the name of the file that holds the record: the claim that ran it, else the first by
+    name that has its arm; ensembles have one of their own."""
+    if isinstance(record, EnsembleRecord):
+        return ENSEMBLES
     arms = arm_hashes()
     name = str(experiment_of(record.choices)).removeprefix(CLAIM)
     owners = [name] if name in arms else []
@@ -132,13 +137,20 @@ def owner(record: Record) -> str:
 
 def load(folder: Path) -> list[TrainingRecord]:
     """Return the records in `folder` that answer claims, sorted by run id."""
-    loaded = (record for path in files(folder) for record in read(path))
-    answering = [
-        record
-        for record in loaded
-        if isinstance(record, TrainingRecord) and claim_exclusion_reason(record) is None
-    ]
-    return sorted(answering, key=lambda record: record.run)
+    found = _usable(files(folder))
+    return [record for record in found if isinstance(record, TrainingRecord)]
+
+
+def load_ensembles(folder: Path) -> list[EnsembleRecord]:
+    """Return the records in `folder` of ensembles of claims' runs, sorted by id."""
+    found = _usable(folder.glob(f"{ENSEMBLES}*{SUFFIX}"))
+    return [record for record in found if isinstance(record, EnsembleRecord)]
+
+
+def _usable(paths: Iterable[Path]) -> list[Record]:
+    found = (record for path in paths for record in read(path))
+    usable = (record for record in found if claim_exclusion_reason(record) is None)
+    return sorted(usable, key=lambda record: record.run)
 
 
 def files(folder: Path) -> list[Path]:

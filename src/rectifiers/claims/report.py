@@ -5,20 +5,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import NO_EVIDENCE, NO_VERDICT, ClaimResult, Finding, Verdict
 from rectifiers.claims.measures import error, has_diverged
 from rectifiers.claims.page import claim_page
-from rectifiers.claims.records import runs_of
+from rectifiers.claims.records import arm_hashes, arm_of, runs_of
 from rectifiers.claims.text import FIGURES, FOLDER, data_of, render, scale
 from rectifiers.results.documents import markdown
 from rectifiers.results.frame import code_of, machine_of
-from rectifiers.results.tables import layout
-from rectifiers.runs.record import TrainingRecord
+from rectifiers.results.tables import Row, layout
+from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import load_yaml
 
+R = TypeVar("R", TrainingRecord, EnsembleRecord, Member)
 ANSWERS = {  # to a question that a claim's statement affirms
     Verdict.SUPPORTED: "Yes",
     Verdict.CONTRADICTED: "No",
@@ -26,16 +28,32 @@ ANSWERS = {  # to a question that a claim's statement affirms
 }
 
 
-def for_tables(records: Sequence[TrainingRecord]) -> list[TrainingRecord]:
-    """Return the claims' runs that stand in TABLES.md, each under its row's experiment."""
+def for_tables(
+    records: Sequence[TrainingRecord], ensembles: Iterable[EnsembleRecord] = ()
+) -> list[Record]:
+    """Return the claims' runs and ensembles of them that stand in TABLES.md, each under its row's
+    experiment."""
     by_name = {claim.name: claim for claim in claims()}
-    renamed: dict[str, TrainingRecord] = {}
-    for row in (row for table in layout() for row in table["rows"]):
+    rows = [row for table in layout() for row in table["rows"]]
+    found: dict[str, Record] = {}
+    for row in rows:
         for claim, arm in row.get("claims", {}).items():
             for record in runs_of(by_name[claim], records)[arm].values():
-                choices = {**record.choices, "experiment": row["experiments"][0], "claim": None}
-                renamed[record.run] = record.model_copy(update={"choices": choices})
-    return list(renamed.values())
+                found[record.run] = _under(row, record)
+    for row in (row for row in rows if "members" in row):
+        arms = [arm_hashes()[claim][arm] for claim, arm in row["members"]]
+        for whole in ensembles:
+            seeds = {member.seed for member in whole.members}
+            if sorted(map(arm_of, whole.members)) == sorted(arms) and len(seeds) == 1:
+                members = [_under(row, member) for member in whole.members]
+                found[whole.run] = _under(row, whole).model_copy(update={"members": members})
+    return list(found.values())
+
+
+def _under(row: Row, run: R) -> R:
+    """The same run, or member of an ensemble, made for the row's experiment."""
+    choices = {**run.choices, "experiment": row["experiments"][0], "claim": None}
+    return run.model_copy(update={"choices": choices})
 
 
 def runs_csv(claim: Claim, records: Iterable[TrainingRecord]) -> str:
