@@ -86,7 +86,8 @@ def missing(
         done = search_runs(claim, kept) if search else runs_of(claim, kept)
         for arm, overrides in arms.items():
             run = [f"claim={claim.name}", *overrides, *ALWAYS, f"runs_dir='{runs}'"]
-            _check_keeps(claim, [*run, f"seed={seeds[0]}"], more)
+            for seed in (seeds[0], seeds[-1]):
+                _check_keeps(claim, [*run, f"seed={seed}"], more)
             for seed in seeds:
                 if seed in done.get(arm, {}):
                     continue

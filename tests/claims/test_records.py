@@ -11,10 +11,17 @@ from made_up import altered, ensemble
 from rectifiers.claims.claims import claims
 from rectifiers.claims.figures import description
 from rectifiers.claims.judge import answer
-from rectifiers.claims.records import add, load, load_ensembles, owner, runs_of
+from rectifiers.claims.records import (
+    add,
+    claim_exclusion_reason,
+    load,
+    load_ensembles,
+    owner,
+    runs_of,
+)
 from rectifiers.claims.report import for_tables, runs_csv
 from rectifiers.results.documents import shows
-from rectifiers.results.frame import experiment_of
+from rectifiers.results.tables import document, layout, render_markdown
 from rectifiers.runs.record import TrainingRecord, parse, to_json
 from rectifiers.runtime.errors import InputError
 
@@ -67,20 +74,33 @@ def test_later_runs_get_a_file_of_their_own(tmp_path: Path) -> None:
 def test_ensembles_of_one_seed_and_of_a_rows_arms_stand_in_it(tmp_path: Path, monkeypatch) -> None:
     claim = next(claim for claim in claims() if claim.name == "imagenette_model_a")
     runs = runs_of(claim, RECORDS)
-    whole = ensemble(runs["relu"][0], runs["prelu"][0])
-    mixed = ensemble(runs["relu"][0], runs["prelu"][1])
-    seeds = ensemble(runs["relu"][0], runs["relu"][1])
-    debug = altered(ensemble(runs["relu"][1], runs["prelu"][1]), {"choices.debug": "smoke"})
-    everything = [whole, mixed, seeds, debug]
+    data = {"experiment": None, "debug": None, "data": "imagenette"}
+    whole = ensemble(runs["relu"][0], runs["prelu"][0], choices=data)
+    mixed = ensemble(runs["relu"][0], runs["prelu"][1], choices=data)
+    seeds = ensemble(runs["relu"][0], runs["relu"][1], choices=data)
+    other = ensemble(runs["relu"][1], runs["prelu"][1], choices=data)
+    refused = {
+        "of no claim": {"choices.debug": "smoke"},
+        "not committed": {"protocols.ten_view.git_dirty": True},
+        "other settings": {"protocols.ten_view.settings.scale_px": 112},
+    }
+    bad = [altered(other, changes) for changes in refused.values()]
+    for record, reason in zip(bad, refused, strict=True):
+        assert reason in str(claim_exclusion_reason(record))
+    everything = [whole, mixed, seeds]
     assert add(tmp_path, everything) == [tmp_path / "ensembles.jsonl.xz"]
     assert load(tmp_path) == []
     found = load_ensembles(tmp_path)
     assert found == sorted([whole, mixed, seeds], key=lambda record: record.run)
-    row = {"experiments": ["table7/ensemble"], "members": [[claim.name, a] for a in claim.arms]}
-    monkeypatch.setattr("rectifiers.claims.report.layout", lambda: [{"rows": [row]}])
-    (shown,) = for_tables(RECORDS, found)
-    assert shown.run == whole.run
-    assert experiment_of(shown.choices) == "table7/ensemble"
+    (table,) = (table for table in layout() if table["title"].startswith("Table 7"))
+    row = {**table["rows"][0], "members": [[claim.name, arm] for arm in claim.arms]}
+    tables = [{**table, "rows": [row]}]
+    monkeypatch.setattr("rectifiers.claims.report.layout", lambda: tables)
+    shown = for_tables(RECORDS, found)
+    assert [record.run for record in shown] == [whole.run]
+    text = render_markdown(document(shown))
+    error = runs["relu"][0].protocols["dense_multi_scale"].top1_error_pct  # of the first member
+    assert f"top-1 | dense_multi_scale | - | {error:.2f} (n = 1) |" in text
 
 
 def test_rerun_stays_in_its_file(tmp_path: Path) -> None:

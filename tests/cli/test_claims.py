@@ -140,7 +140,8 @@ def test_overrides_reach_runs_whose_ids_they_keep(tmp_path: Path, monkeypatch, c
     together = ("logger.wandb.mode=offline", "logger=wandb")
     assert call(*command[:3], *together, *command[3:]).returncode == 0
     del trained[40:]
-    for changing in ("optim.lr=1", "seed=3", "nonsense=1", "evaluation=ten_view"):
+    seeds = ("seed=3", "seed=0", "data.split_seed=0")  # 0 is the first run's own
+    for changing in ("optim.lr=1", *seeds, "nonsense=1", "evaluation=ten_view"):
         refused = call(*command[:3], "data.num_workers=1", changing, *command[3:])
         assert refused.returncode == 2
         (line,) = refused.stderr.splitlines()[-1:]

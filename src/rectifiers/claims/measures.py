@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from rectifiers.results.tables import table_1_slopes
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 
 F = TypeVar("F", bound=Callable[..., float | None])
@@ -105,6 +106,11 @@ def error(record: TrainingRecord, protocol: str = "center") -> float | None:
     """Return the top-1 error in percent."""
     if has_diverged(record):
         return _guess(record, "top1_error_pct")
+    if protocol not in record.protocols:
+        raise InputError(
+            f"run {record.run} was not tested by {protocol}; test it by "
+            f"{record.command or 'train.py'}, and call scripts/report.py collect"
+        )
     return float(record.protocols[protocol].top1_error_pct)
 
 

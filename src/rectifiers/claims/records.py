@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rectifiers.claims.claims import PLACE, Claim, claims
-from rectifiers.results.frame import CLAIM, RESULTS, experiment_of
+from rectifiers.results.frame import CLAIM, RESULTS, experiment_of, test_exclusion_reason
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.provenance import commits_of, committed_file
@@ -89,7 +89,11 @@ def claim_exclusion_reason(record: Record) -> str | None:
             return "its configuration is no claim's"
         if run.science["data"].get("split_seed", run.seed) != run.seed:
             return "its images are split by another seed than its own"
-    return None if record.provenance.git_dirty is False else "its code was not committed"
+    tests = record.protocols.values()
+    if record.provenance.git_dirty is not False or any(test.git_dirty for test in tests):
+        return "its code was not committed"
+    # a claim may choose other settings, a table not
+    return test_exclusion_reason(record) if isinstance(record, EnsembleRecord) else None
 
 
 def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
@@ -137,17 +141,17 @@ def owner(record: Record) -> str:
 
 def load(folder: Path) -> list[TrainingRecord]:
     """Return the records in `folder` that answer claims, sorted by run id."""
-    found = _usable(files(folder))
+    found = _read_usable(files(folder))
     return [record for record in found if isinstance(record, TrainingRecord)]
 
 
 def load_ensembles(folder: Path) -> list[EnsembleRecord]:
     """Return the records in `folder` of ensembles of claims' runs, sorted by id."""
-    found = _usable(folder.glob(f"{ENSEMBLES}*{SUFFIX}"))
+    found = _read_usable(folder.glob(f"{ENSEMBLES}*{SUFFIX}"))
     return [record for record in found if isinstance(record, EnsembleRecord)]
 
 
-def _usable(paths: Iterable[Path]) -> list[Record]:
+def _read_usable(paths: Iterable[Path]) -> list[Record]:
     found = (record for path in paths for record in read(path))
     usable = (record for record in found if claim_exclusion_reason(record) is None)
     return sorted(usable, key=lambda record: record.run)

@@ -39,18 +39,18 @@ def for_tables(
     for row in rows:
         for claim, arm in row.get("claims", {}).items():
             for record in runs_of(by_name[claim], records)[arm].values():
-                found[record.run] = _under(row, record)
+                found[record.run] = _made_for(row, record)
     for row in (row for row in rows if "members" in row):
         arms = [arm_hashes()[claim][arm] for claim, arm in row["members"]]
         for whole in ensembles:
             seeds = {member.seed for member in whole.members}
             if sorted(map(arm_of, whole.members)) == sorted(arms) and len(seeds) == 1:
-                members = [_under(row, member) for member in whole.members]
-                found[whole.run] = _under(row, whole).model_copy(update={"members": members})
+                members = [_made_for(row, member) for member in whole.members]
+                found[whole.run] = _made_for(row, whole).model_copy(update={"members": members})
     return list(found.values())
 
 
-def _under(row: Row, run: R) -> R:
+def _made_for(row: Row, run: R) -> R:
     """The same run, or member of an ensemble, made for the row's experiment."""
     choices = {**run.choices, "experiment": row["experiments"][0], "claim": None}
     return run.model_copy(update={"choices": choices})

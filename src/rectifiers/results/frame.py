@@ -83,7 +83,12 @@ def exclusion_reason(record: Record) -> str | None:
         return "its code was not committed"
     if record.provenance.data_pinned is False:
         return "its data were not pinned"
-    settings = known()["settings"].get(choices["data"], {})
+    return test_exclusion_reason(record)
+
+
+def test_exclusion_reason(record: Record) -> str | None:
+    """Return why a test of the record cannot stand in a table, or None."""
+    settings = known()["settings"].get(record.choices.get("data"), {})
     for name, result in record.protocols.items():
         if result.git_dirty:
             return f"{name} was tested by code that was not committed"
@@ -105,7 +110,7 @@ def setting(record: Record) -> str:
         return PAPERS_SETTING
     network = ""
     if hashes["arm"] != asked["arm"]:
-        model = record.choices["model"]
+        model = run.choices.get("model")
         network = f"{model}, " * (model not in known()["networks"]) + "each arm at its own rate, "
     width, epochs = science["model"]["width"], science["optim"]["epochs"]
     length = f"{epochs} epoch{'s' * (epochs != 1)} of {run.images.train:,} images"

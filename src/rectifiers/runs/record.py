@@ -173,7 +173,9 @@ class EnsembleRecord(_Common):
     @model_validator(mode="after")
     def _check(self) -> "EnsembleRecord":
         require({"run": self.run == run_id(self.science)})
-        require({"science": self.science == {"members": [member.run for member in self.members]}})
+        names = [member.run for member in self.members]
+        require({"science": self.science == {"members": names}})
+        require({"members": names == sorted(set(names))})
         for member in self.members:
             _check_tested(member.images, self.protocols)
         return self
