@@ -69,7 +69,7 @@ def test_the_numbers_of_verdicts_are_those_of_the_claims() -> None:
     run, *verdicts = re.search(
         r"Of (\d+) claims .* (\d+) are supported, (\d+) inconclusive, (\d+) contradicted, "
         r"(\d+) finds the difference too small to matter, (\d+) is withdrawn "
-        r"and (\d+) have too few runs",
+        r"and (\d+) ha(?:s|ve) too few runs",
         text,
     ).groups()
     names = "supported", "inconclusive", "contradicted", "no effect that matters", "withdrawn"
