@@ -47,6 +47,17 @@ def test_an_ensemble_comes_back_as_written(tmp_path: Path) -> None:
         records.load_training(tmp_path / "record.json")
 
 
+def test_members_have_one_order() -> None:
+    sciences = [SCIENCE | {"seed": seed} for seed in (0, 1)]
+    parts = [training(**WHOLE | {"science": own, "run": run_id(own)}) for own in sciences]
+    turned = ensemble(*parts).model_dump()
+    turned["members"].reverse()
+    turned["science"]["members"].reverse()
+    turned["run"] = run_id(turned["science"])
+    with pytest.raises(ValueError, match="members"):
+        records.parse(json.dumps(turned))
+
+
 def put(content: Any, key: str, value: Any) -> str:
     """The JSON text with `value`, itself a text, at a dotted key."""
     marked = json.loads(json.dumps(content))
