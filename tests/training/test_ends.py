@@ -162,7 +162,7 @@ def test_a_killed_rank_ends_both_and_is_resumable(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_thirty_random_signals_change_no_bit(tmp_path: Path, number: signal.Signals) -> None:
     """Also before the first step: while torch is imported, and while data are opened."""
-    options = (*WITHIN, "trainer.max_epochs=150")
+    options = (*WITHIN, "trainer.max_epochs=600")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(alone(whole, *options))
     moments = random.Random(int(number))
