@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rectifiers.claims.claims import PLACE, Claim, claims
-from rectifiers.results.frame import CLAIM, RESULTS, experiment_of, test_exclusion_reason
+from rectifiers.results.frame import CLAIM, RESULTS, experiment_of, protocol_exclusion_reason
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.provenance import commits_of, committed_file
@@ -93,7 +93,7 @@ def claim_exclusion_reason(record: Record) -> str | None:
     if record.provenance.git_dirty is not False or any(test.git_dirty for test in tests):
         return "its code was not committed"
     # a claim may choose other settings, a table not
-    return test_exclusion_reason(record) if isinstance(record, EnsembleRecord) else None
+    return protocol_exclusion_reason(record) if isinstance(record, EnsembleRecord) else None
 
 
 def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:

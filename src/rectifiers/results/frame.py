@@ -83,10 +83,10 @@ def exclusion_reason(record: Record) -> str | None:
         return "its code was not committed"
     if record.provenance.data_pinned is False:
         return "its data were not pinned"
-    return test_exclusion_reason(record)
+    return protocol_exclusion_reason(record)
 
 
-def test_exclusion_reason(record: Record) -> str | None:
+def protocol_exclusion_reason(record: Record) -> str | None:
     """Return why a test of the record cannot stand in a table, or None."""
     settings = known()["settings"].get(record.choices.get("data"), {})
     for name, result in record.protocols.items():
