@@ -36,15 +36,21 @@ RESULTS = Path(__file__).parents[1] / "results" / "claims"
 ALWAYS = ("logger=none", "threads=1")
 
 
-def chosen(names: list[str]) -> list[Claim]:
-    """Return the claims of these names, or all that have runs."""
+def chosen(names: list[str], *, search: bool = False) -> list[Claim]:
+    """Return the claims of these names, or all that have runs; with `search` those that have runs
+    that choose learning rates."""
     known = {claim.name: claim for claim in claims() if claim.tests}
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {near[0]}? " if near else ""
             raise InputError(f"{name} is not a claim that can be run; {meant}see `claims.py list`")
-    return [known[name] for name in names] if names else list(known.values())
+        if search and not known[name].search:
+            raise InputError(
+                f"{name} has no search; give its learning rates in conf/claim/{name}.yaml"
+            )
+    wanted = [known[name] for name in names] if names else list(known.values())
+    return [claim for claim in wanted if claim.search] if search else wanted
 
 
 def planned(claim: Claim, search: bool) -> tuple[dict[str, Sequence[str]], Sequence[int]]:
@@ -147,18 +153,20 @@ def main() -> None:
             add(
                 "--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)"
             )
-    options = parser.parse_args()
+    options, rest = parser.parse_known_args()
+    if wrong := [word for word in rest if word.startswith("-")]:
+        parser.error(f"unrecognized arguments: {' '.join(wrong)}")
     try:
         with cli_errors():
-            takes_more = options.command != "list"
-            more = [word for word in options.claim if takes_more and "=" in word]
-            wanted = chosen([word for word in options.claim if word not in more])
+            words = [*options.claim, *rest]  # argparse leaves over those behind an option
+            more = [word for word in words if options.command != "list" and "=" in word]
+            is_search = options.command == "search"
+            wanted = chosen([word for word in words if word not in more], search=is_search)
             if options.command == "list":
                 return print_list(wanted)
             if is_changed():
                 note = "the code has uncommitted changes, so these runs cannot enter results/claims"
                 print(note, file=sys.stderr)
-            is_search = options.command == "search"
             jobs = missing(wanted, options.runs, more, again=options.again, search=is_search)
             print(f"missing runs: {len(jobs)}", file=sys.stderr)
             if not jobs and not options.again:

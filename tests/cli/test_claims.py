@@ -130,7 +130,7 @@ def test_overrides_reach_runs_whose_ids_they_keep(tmp_path: Path, monkeypatch, c
     monkeypatch.setattr(runner, "run_all", lambda runs, jobs: trained.extend(runs))
     command = ("scripts/claims.py", "run", "signal", "--again", "--runs", tmp_path)
     more = ("trainer=gpu", "data.num_workers=1", "channels_last=true")
-    assert call(*command[:3], *more, *command[3:]).returncode == 0
+    assert call(*command, *more).returncode == 0
     configs = [compose_job(overrides)[0] for overrides in trained]
     assert len(configs) == 40
     assert {config.trainer.accelerator for config in configs} == {"gpu"}
@@ -147,4 +147,5 @@ def test_overrides_reach_runs_whose_ids_they_keep(tmp_path: Path, monkeypatch, c
         (line,) = refused.stderr.splitlines()[-1:]
         assert changing.partition("=")[0] in line
     assert call(*command[:3], "seed=3", *command[4:]).returncode == 2  # though no run is missing
+    assert "signal has no search" in call("scripts/claims.py", "search", "signal").stderr
     assert len(trained) == 40
