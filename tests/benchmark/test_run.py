@@ -233,6 +233,7 @@ def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) 
 def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, monkeypatch) -> None:
     monkeypatch.setattr(cards, "measure", lambda entry: (PARTS, {}))
     monkeypatch.setattr(provenance, "is_changed", lambda: False)
+    monkeypatch.setattr(running, "has_commit", lambda commit: not commit.startswith("c0de"))
     folder, places = tmp_path / "results" / "benchmark", tiny_entry.places
     options = ["--results", tmp_path / "results", "--jobs", 1]
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
@@ -248,9 +249,13 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     assert " runs done, 0 to do\n" in done.stderr
     text = (folder / "elu.json").read_text()
     *rows, last = json.loads(text)["runs"]
+    others = json.loads(text)["runs"][1:]
+    dirty, unknown = ({"commit": f"{'c0de' * 3}{mark}"} for mark in ("-dirty", ""))
     for runs, reason in (
         (rows, "tiny: 1 run missing; run the entry again with size=quick"),
-        ([*rows, last | {"commit": "c0de-dirty"}], "the code of 1 run(s) was not committed"),
+        (others, "tiny: 6 runs missing; run the entry again with size=quick"),
+        ([*rows, last | dirty], "the code of 1 run(s) was not committed"),
+        ([*rows, last | unknown], f"its code is that of commit {'c0de' * 3}, which this"),
     ):
         (folder / "elu.json").write_text(json.dumps(json.loads(text) | {"runs": runs}))
         for command in ("check", "leaderboard"):

@@ -16,6 +16,7 @@ from rectifiers.data.sources import folder
 from rectifiers.runtime.errors import InputError
 
 WNIDS = tuple(IMAGES)
+CHURCH = "n03028079"
 
 
 def write_photographs(root: Path) -> Path:
@@ -71,6 +72,16 @@ def test_archive_is_unpacked_where_allowed(archive: Path) -> None:
     assert again.digest == source.digest
 
 
+def test_incomplete_unpacked_archive_is_removed_first(archive: Path) -> None:
+    imagenette(str(archive.parent), "160px", download=True)
+    base = archive.parent / "imagenette2-160"
+    next((base / "train" / CHURCH).iterdir()).unlink()
+    with pytest.raises(InputError, match=r"1 images and not 2.*; remove it and unpack again"):
+        imagenette(str(archive.parent), "160px", download=True)
+    shutil.rmtree(base)
+    assert len(imagenette(str(archive.parent), "160px", download=True).train.labels) == 20
+
+
 @pytest.mark.parametrize("download", [False, True])
 def test_an_archive_with_another_md5_is_refused(archive: Path, download: bool) -> None:
     body = archive.read_bytes()
@@ -82,12 +93,18 @@ def test_an_archive_with_another_md5_is_refused(archive: Path, download: bool) -
     assert list(archive.parent.iterdir()) == [archive]
 
 
-CHURCH = "n03028079"
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a class is missing": (lambda root: shutil.rmtree(root / "val" / CHURCH), "0 images and not 1"),
+    "a class is missing": (
+        lambda root: [shutil.rmtree(root / part / CHURCH) for part in ("train", "val")],
+        f"no images of {CHURCH}); get the official archive again",
+    ),
+    "a class is missing in val": (
+        lambda root: shutil.rmtree(root / "val" / CHURCH),
+        "0 images and not 1",
+    ),
     "a class too many": (
         lambda root: shutil.copytree(root / "train" / CHURCH, root / "train" / "n99999999"),
-        "n99999999",
+        "n99999999 is none of its classes",
     ),
     "an image is missing": (
         lambda root: next((root / "train" / CHURCH).iterdir()).unlink(),

@@ -1,7 +1,7 @@
 import os
 import subprocess
 
-from rectifiers.runs.provenance import code_fingerprint, is_changed, provenance
+from rectifiers.runs.provenance import code_fingerprint, has_commit, is_changed, provenance
 
 
 def test_no_secret_path_host_or_user_is_recorded(monkeypatch) -> None:
@@ -26,6 +26,29 @@ def test_results_do_not_change_the_code(monkeypatch, tmp_path) -> None:
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text("{}")
         assert is_changed() is changed
+
+
+def test_clone_without_history_cannot_deny_a_commit(monkeypatch, tmp_path) -> None:
+    whole, shallow = tmp_path / "whole", tmp_path / "shallow"
+    git = ["git", "-C", str(whole), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "init", "-q", str(whole)], check=True)
+    shas = []
+    for number in range(2):
+        commit = [*git, "commit", "-q", "--allow-empty", "-m", str(number)]
+        subprocess.run(commit, check=True)
+        sha = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+        shas.append(sha.stdout.strip())
+    clone = ["git", "clone", "-q", "--depth=1", whole.as_uri(), str(shallow)]
+    subprocess.run(clone, check=True)
+    for checkout, known in (
+        (whole, [True, True, False]),
+        (shallow, [None] * 3),
+        (None, [None] * 3),
+    ):
+        monkeypatch.setattr("rectifiers.runs.provenance.CHECKOUT", checkout)
+        has_commit.cache_clear()
+        assert [has_commit(sha[:12]) for sha in (*shas, "c0de" * 10)] == known
+    has_commit.cache_clear()
 
 
 def test_the_fingerprint_follows_the_code(monkeypatch, tmp_path) -> None:

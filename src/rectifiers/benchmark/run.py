@@ -8,6 +8,7 @@ task, entry, rate and seed of a row again must come to the same name."""
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -19,6 +20,7 @@ from rectifiers.runner import Overrides, run_all
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find
 from rectifiers.runs.identity import run_id, science
+from rectifiers.runs.provenance import has_commit
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Number, Percent, Rate
 from rectifiers.runs.trust import check_overrides
@@ -42,7 +44,7 @@ class RunResult(Section):
     run: str  # hash of its configuration
     data: str  # hash of its images
     # of the code that made it, with "-dirty" for changes to it; null: made before it was kept
-    commit: str | None = None
+    commit: Annotated[str, Field(pattern=rf"^[0-9a-f]{{7,40}}({DIRTY})?$")] | None = None
     val_error_pct: Percent | None  # after the last epoch
     least_val_error_pct: Percent | None  # of any epoch
     test_error_pct: Percent | None
@@ -108,7 +110,7 @@ class EntryResults(Section):
 
     def objection(self) -> str | None:
         """Return why the leaderboard cannot take the entry as it is, or None: runs miss, or the
-        code of some was not committed."""
+        code of some was not committed or is not of this repository."""
         for task in self.tasks():
             if task not in self.refused and (gap := self.gap(task)):
                 return (
@@ -120,6 +122,12 @@ class EntryResults(Section):
                 f"the code of {len(dirty)} run(s) was not committed; commit it, remove these runs "
                 "and run the entry again"
             )
+        for commit in sorted({run.commit for run in self.runs if run.commit is not None}):
+            if has_commit(commit) is False:
+                return (
+                    f"its code is that of commit {commit}, which this repository does not have; "
+                    "remove these runs and run the entry again"
+                )
         return None
 
     def tasks(self) -> list[str]:
@@ -388,7 +396,8 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
         expected = run_id(science(configs[run.task].replaced(changes)))
         if run.run != expected:
             yield f"{label} has another configuration: that of the task is run {expected}"
-        if (run.rate, run.seed) not in planned_runs(run.task, results.runs):
+        is_searched = results.rate(run.task) is not None  # else `objection` says what is missing
+        if is_searched and (run.rate, run.seed) not in planned_runs(run.task, results.runs):
             yield f"{label} is neither of the search nor of the rate that it found"
         if run.data != task.data:
             yield f"{label} is of the data {run.data}, not of the task's"

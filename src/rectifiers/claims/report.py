@@ -113,11 +113,13 @@ def answer_rows(path: Path, results: Iterable[ClaimResult]) -> list[list[str]]:
 def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
     """Return by the title of a table in TABLES.md the paper's conclusion, and beside it what each
     claim finds, with its verdict."""
-    texts = {}
-    for title, paper, words, _, verdicts in answer_rows(FOLDER / "conclusions.yaml", results)[1:]:
+    texts, path = {}, FOLDER / "conclusions.yaml"
+    untested = {entry["question"]: entry.get("ours") for entry in load_yaml(path.read_text())}
+    for title, paper, words, _, verdicts in answer_rows(path, results)[1:]:
         found = [] if words == "not run" else words.split("<br>")
         pairs = zip_longest(found, verdicts.split("<br>"), fillvalue="Not judged yet")
-        ours = ". ".join(map(": ".join, pairs)) if verdicts else "No claim tests this"
+        ours = ". ".join(map(": ".join, pairs)) if verdicts else untested[title]
+        ours = ours or "No claim tests this"
         texts[title] = f"**The paper:** {paper} **Ours:** {ours}."
     return texts
 

@@ -53,9 +53,10 @@ def imagenette(root: str | None = None, size: Size = "320px", download: bool = F
         source = replace(folder(str(base)), name="imagenette")
     reason = _difference(source)
     if reason is not None:
+        again = "get the official archive again" if base == place else "remove it and unpack again"
         raise InputError(
-            f"{base} holds other images than Imagenette 2's ({reason}); get the official archive "
-            "again, or read images of your own by data=folder"
+            f"{base} holds other images than Imagenette 2's ({reason}); {again}, or read images "
+            "of your own by data=folder"
         )
     return source
 
@@ -84,8 +85,10 @@ def _difference(source: Source) -> str | None:
     """Return how a source differs from Imagenette 2 by its classes, numbers and names of files."""
     if source.test is not None:
         return "it has a test/"
-    if source.classes != tuple(IMAGES):
-        return f"its classes differ by {min(IMAGES.keys() ^ set(source.classes))}"
+    if missing := IMAGES.keys() - set(source.classes):
+        return f"it has no images of {min(missing)}"
+    if others := set(source.classes) - IMAGES.keys():
+        return f"{min(others)} is none of its classes"
     for part, split in enumerate((source.train, source.val)):
         assert isinstance(split, FolderSplit)
         counts = Counter(split.labels)

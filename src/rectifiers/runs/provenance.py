@@ -69,6 +69,16 @@ def _objects() -> subprocess.Popen[bytes] | None:
         return None
 
 
+@cache
+def has_commit(commit: str) -> bool | None:
+    """Return whether the checkout's repository has a commit; None where nobody can say, outside a
+    checkout or in a clone without its whole history."""
+    shallow = git("rev-parse", "--is-shallow-repository", at=CHECKOUT) if CHECKOUT else None
+    if CHECKOUT is None or shallow != "false":
+        return None
+    return git("cat-file", "-e", f"{commit}^{{commit}}", at=CHECKOUT) is not None
+
+
 def commits_of(path: str) -> list[str]:
     """Return the commits that changed a file of the checkout, the latest first; none outside a
     checkout."""
