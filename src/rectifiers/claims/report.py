@@ -195,7 +195,7 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
     """Return CLAIMS.md: a row for each claim, and how many verdicts would be chance."""
     evidence = [r for r in results if not r.claim.is_check]
     judged = [r for r in evidence if r.verdict not in NO_EVIDENCE]
-    head = ("claim", "verdict", "statement", "test: effect (95 % interval)", "n", "data")
+    head = ("claim", "verdict", "statement", "predicted: measured (95 % interval)", "n", "data")
     return render(
         "claims",
         count=len(evidence),
