@@ -194,7 +194,7 @@ def ranked_tasks(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
 def leaderboard(entries: Mapping[str, EntryResults]) -> str:
     """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked."""
     spec = benchmark()
-    parts = [HEAD.format(reach=spec.reach), f"Benchmark {spec.version}, rules {spec.hash}.\n"]
+    parts = [HEAD.format(reach=spec.reach), f"Benchmark {spec.version} ({spec.hash}).\n"]
     for size in SIZES:
         tasks = spec.of_size(size)
         present = {name: e for name, e in entries.items() if tasks.keys() & set(e.tasks())}
@@ -256,7 +256,7 @@ def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
     head = ["entry", score, "learning rate", "minus ReLU, points (95 % CI)"]
     if not is_error:
         head, rows = head[:-1], [row[:-1] for row in rows]
-    return Table(f"{task}: {spec.title}, {spec.seeds} seeds", 3, head, rows).markdown()
+    return Table(f"{task}: {spec.title} ({spec.seeds} seeds)", 3, head, rows).markdown()
 
 
 def _loss(run: RunResult, is_error: bool) -> float:
