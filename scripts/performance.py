@@ -120,8 +120,8 @@ def cell(value: Any, place: str) -> str:
     if not isinstance(value, int | float):
         return "-" if value is None else str(value)
     unit = ""
-    if "bytes" in place and value >= 1e5:
-        value, unit = value / 2**20, " MiB"
+    if "bytes" in place:
+        value, unit = (value / 2**20, " MiB") if value >= 1e5 else (value, " B")
     return (f"{value:.0f}" if value >= 1000 else f"{value:.3g}") + unit
 
 

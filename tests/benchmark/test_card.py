@@ -28,7 +28,7 @@ def test_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
         "| slope of the variance map | 1.080 |",
         "| 1 | 0.100 ± 0.300 | 0.500 | -0.100 | - | 0.250 |",
         "| easy | 3.00 | 0.03 | -2.56 (",
-        "| deep | 5 of 5 seeds | 0.03 | +20.00 (",
+        "| deep | 5 of 5 seeds | 0.03 | 4 of 5 seeds |",
         "| 1.80 (quartiles 1.60 to 1.90, 15 rounds) |",
     ):
         assert part in text

@@ -90,7 +90,7 @@ def test_places_do_not_depend_on_order(order: list[str]) -> None:
     entries = {name: results(name, [errors[name] + 0.1 * i for i in range(5)]) for name in order}
     page = leaderboard(entries)
     assert page == leaderboard(dict(sorted(entries.items())))
-    rows = re.findall(r"^\| (\w+) \| (\d|-)(?: =)? \| .*\(", page, re.MULTILINE)
+    rows = re.findall(r"^\| (\w+) \| (\d|-)(?: \(tied with 1\))? \| .*\(", page, re.MULTILINE)
     names = ("half", "near", "elu", "relu", "identity")
     assert rows == list(zip(names, "1234-", strict=True))
 
@@ -149,11 +149,10 @@ def test_depth_is_the_deepest_at_which_half_train() -> None:
 
 def test_difference_is_paired_by_seed() -> None:
     scores, others = [5.0, 6.0, 5.5, 5.2, 6.1], [4.0, 6.5, 5.0, 5.0, 6.0]
-    pair = results("mish", scores), results("relu", others, [1.0, 1.0, 1.0, 1.0, 3.0])
+    pair = results("mish", scores), results("relu", others)
     interval = stats.ttest_rel(scores, others).confidence_interval()
     mean = difference(*pair, "easy")
     assert (mean.low, mean.high) == pytest.approx(tuple(interval))
-    assert difference(*pair, "deep").mean == pytest.approx(20)
 
 
 def test_leaderboard_has_places_controls_and_what_is_incomplete() -> None:

@@ -209,24 +209,31 @@ def _limits(card: Card) -> str:
 
 
 def _tasks(card: Card) -> str:
-    results, rows = card.results, []
+    results = card.results
+    rows: dict[bool, list[list[str]]] = {True: [], False: []}  # of errors, and of seeds that train
     for name in card.complete_tasks():
+        is_error = benchmark().tasks[name].depth is None
         rates, chosen = search(name, results.runs)
         row = [name, score_text(results, name), f"{chosen:g}"]
         row[-1] += ", an end of the searched rates" if chosen in (rates[0], rates[-1]) else ""
         others = card.baselines(name)
         for base in BASELINES:
-            is_there = base in others
-            row.append(difference(results, others[base], name).signed() if is_there else "-")
-        rows.append(row)
-    head = ["task", "test error, %, or seeds that train", "learning rate"]
+            if base not in others:
+                row.append("-")
+            elif is_error:
+                row.append(difference(results, others[base], name).signed())
+            else:
+                row.append(score_text(others[base], name))
+        rows[is_error].append(row)
+    titles = [TITLES[base] for base in BASELINES]
+    errors = ["task", "test error, %", "learning rate", *(f"minus {title}" for title in titles)]
+    trained = ["task", "seeds that train", "learning rate", *titles]
     text = (
-        "Each entry trains at the learning rate that its own search chose. Differences are paired "
-        "by seed.\n\n"
+        "Each entry trains at the learning rate that its own search chose. Differences are in "
+        "points, paired by seed, with 95 % intervals.\n\n"
     )
-    return text + markdown(
-        [*head, *(f"minus {TITLES[base]} (95 % CI)" for base in BASELINES)], rows
-    )
+    tables = [(errors, rows[True]), (trained, rows[False])]
+    return text + "\n".join(markdown(*table) for table in tables if table[1])
 
 
 def _theory(part: dict[str, Any]) -> str:

@@ -32,13 +32,15 @@ edit. [docs/benchmark.md](../docs/benchmark.md) has the rules.
 - **entry**: an activation. It has He initialisation unless its name adds another one.
 - **error / ReLU's**: the mean test error divided by ReLU's, as a geometric mean over the tasks.
   Below 1 is better than ReLU.
+- **the tasks** (mlp, conv6, ...): the mean test error in percent. 90.00 is guessing, with which a
+  run that diverges counts. The tables below have each task's data, seeds and differences.
 - **trains to depth**: at this depth and at all smaller ones at least half of the seeds train. A
-  seed trains if the mean training loss of an epoch falls below {reach} (guessing: 2.30).
+  seed trains if the mean training loss of an epoch falls below {reach} (guessing: 2.30). 0: not
+  even at the smallest.
 - **step / ReLU's**: the CPU time of a training step divided by ReLU's.
-- **=** marks a tie with the leader.
 
 Each entry trains at the learning rate that its own search chose. The rule and the budget of the
-search are the same for all.
+search are the same for all. Differences from ReLU are paired by seed.
 """
 
 
@@ -173,13 +175,9 @@ def score_text(results: EntryResults, task: str) -> str:
 
 
 def difference(results: EntryResults, base: EntryResults, task: str) -> Mean:
-    """Return the mean difference to a baseline, paired by seed: of errors, or of seeds that train,
-    in percent."""
-    is_error = benchmark().tasks[task].depth is None
+    """Return the mean difference of errors to a baseline, paired by seed, in percent."""
     pairs = zip(results.judged(task), base.judged(task), strict=True)
-    if is_error:
-        return mean_of([one.error_pct - other.error_pct for one, other in pairs])
-    return mean_of([100.0 * (one.trained - other.trained) for one, other in pairs])
+    return mean_of([one.error_pct - other.error_pct for one, other in pairs])
 
 
 def ranked_tasks(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
@@ -227,7 +225,7 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
 
     rows = []
     for place, name in enumerate(placed, start=1):
-        rows.append(row(name, f"{place}{' =' * (name in tied and len(tied) > 1)}"))
+        rows.append(row(name, f"{place}{' (tied with 1)' * (name in tied and place > 1)}"))
     parts = [markdown(head, rows)]
     if controls := [name for name in ranks.names if name in spec.controls]:
         parts += ["Controls, which are not ranked:\n"]
@@ -246,7 +244,8 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
 def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
     """Return the entries that are complete on a task, the best first, paired by seed with ReLU."""
     complete = [entry for entry in entries.values() if entry.gap(task) is None]
-    is_error, relu = benchmark().tasks[task].depth is None, entries[REFERENCE]
+    spec, relu = benchmark().tasks[task], entries[REFERENCE]
+    is_error = spec.depth is None
     scored = [(np.mean([_loss(run, is_error) for run in e.judged(task)]), e) for e in complete]
     rows = []
     for _, entry in sorted(scored, key=lambda item: (item[0], item[1].entry)):
@@ -257,7 +256,7 @@ def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
     head = ["entry", score, "learning rate", "minus ReLU, points (95 % CI)"]
     if not is_error:
         head, rows = head[:-1], [row[:-1] for row in rows]
-    return Table(f"{task}: {benchmark().tasks[task].title}", 3, head, rows).markdown()
+    return Table(f"{task}: {spec.title} ({spec.seeds} seeds)", 3, head, rows).markdown()
 
 
 def _loss(run: RunResult, is_error: bool) -> float:

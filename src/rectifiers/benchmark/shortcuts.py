@@ -23,10 +23,10 @@ PAGE = """# What shortcuts cost
 Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
 edit.
 
-How often does a cheaper comparison of two activations name the wrong winner? We take each pair of
-entries that differ on a task: the 95 % interval of their difference, paired by seed, excludes 0.
-The winner by the full protocol counts as the right one. A coin toss names the other one in 50 % of
-all cases.
+How often does a cheaper comparison of two activations name the wrong winner? In {least} to {most} %
+of all comparisons, and in up to {worst} % for close pairs. We take each pair of entries that differ
+on a task: the 95 % interval of their difference, paired by seed, excludes 0. The winner by the full
+protocol counts as the right one. A coin toss names the other one in 50 % of all cases.
 
 ![Share of comparisons that name the other winner](benchmark/shortcuts.svg)
 """
@@ -41,11 +41,13 @@ MEANINGS = """The shortcuts compare two entries by
 - **one seed, best epoch on val**: as "{one}, on val", but by the lowest error of any epoch. Papers
   often take the best epoch on test images. We test only once, so validation images stand for them.
   They are fewer, which adds noise: compare this row with "one seed, on val".
+"""
+VERDICTS = """## In claims
 
-Shortcuts also change the verdicts of claims. Of the first 84 claims, 17 changed theirs during
-development, in [23 changes](../docs/explanation/statistics.md#verdicts-that-changed): 9 came with a
-learning rate for each arm, 8 with a test split that no choice had used, 3 with other tests, 2 with
-another processor and 1 with other seeds.
+Of the first 84 claims, 17 changed their verdict during development, in
+[23 changes](../docs/explanation/statistics.md#verdicts-that-changed): 9 came with a learning rate
+for each arm, 8 with a test split that no choice had used, 3 with other tests, 2 with another
+processor and 1 with other seeds.
 """
 
 
@@ -133,7 +135,10 @@ def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
     head = ["entry", "other", "task", "entry minus other, points (95 % CI)", "wrong, %"]
     note = "The pairs for which one seed is wrong most often:"
     pair_table = Table("By pair", 2, head, cells, note)
-    text = "\n".join([PAGE, task_table.markdown(), pair_table.markdown()])
+    shares = summary["mean"]
+    worst = max(row.wrong_pct for row in pairs)
+    top = PAGE.format(least=f"{shares.min():.0f}", most=f"{shares.max():.0f}", worst=f"{worst:.0f}")
+    text = "\n".join([top, task_table.markdown(), pair_table.markdown(), VERDICTS])
     return text, _figure(summary["mean"], by_task)
 
 

@@ -27,7 +27,8 @@ MENTION = re.compile(r"\bclaim/(\w+)")
 
 def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
     """Return a claim's own page: its statement, tests, arms, searches, and changes."""
-    head = ("test", "measure: arms", "n", "effect (95 % interval)", "criterion", "finding")
+    compared, effect = "measure: arms (their means)", "effect (95 % interval)"
+    head = ("test", compared, "n", effect, "criterion", "finding")
     lines = []
     for test in result.tests:
         lines.append(_test_line(test))

@@ -2,8 +2,7 @@
 `CLAIMS.md` with a row for each claim, and for each claim a page and a table of its runs."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -87,40 +86,49 @@ def pages(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()
 
 
 def answer_rows(path: Path, results: Iterable[ClaimResult]) -> list[list[str]]:
-    """Return the questions of a file with what the claims answer, below their head; raise an
-    InputError where it names a claim, or an effect of one, that is not there."""
+    """Return the questions of a file below their head, with a row for each claim that answers;
+    raise an InputError where it names a claim, or an effect of one, that is not there."""
     entries = load_yaml(path.read_text())
     by_name = {result.claim.name: result for result in results}
-    has_paper = "paper" in entries[0]
-    rows = [["question", *["the paper says"] * has_paper, "we find", "evidence", "verdict"]]
+    asked = ["question", "paper"] if "paper" in entries[0] else ["question"]
+    head = ["question", "the paper says"][: len(asked)]
+    rows = [[*head, "we find", "evidence", "verdict"]]
     for entry in entries:
-        words, evidence, verdicts, texts = [], [], [], entry["find"]
-        if unknown := texts.keys() - by_name.keys():
-            raise InputError(f"{path.name} names {unknown.pop()}, which is not a claim")
-        for name in sorted(texts, key=lambda name: by_name[name].verdict in NO_VERDICT):
-            result = by_name[name]
-            verdicts.append(_linked(result))
-            if result.verdict in NO_VERDICT:
-                continue
-            words.append(_in_words(texts[name], result, path))
-            evidence.append(f"{scale(result)}, [figure]({FIGURES}/{name}.svg)")
-        paper = [entry["paper"]] if has_paper else []
-        cells = ("<br>".join(lines) for lines in (words or ["not run"], evidence or ["-"]))
-        rows.append([entry["question"], *paper, *cells, "<br>".join(verdicts)])
+        cells = [entry[key] for key in asked]
+        for name, words, verdict in _answers(entry["find"], by_name, path):
+            evidence = f"{scale(by_name[name])}, [figure]({FIGURES}/{name}.svg)"
+            rows.append([*cells, words or "-", evidence if words else "-", verdict])
+            cells = [""] * len(asked)
     return rows
+
+
+def _answers(
+    texts: Mapping[str, str], by_name: Mapping[str, ClaimResult], path: Path
+) -> list[tuple[str, str, str]]:
+    """Return name, words and verdict of each claim; those without a verdict have no words, and
+    come last."""
+    if unknown := texts.keys() - by_name.keys():
+        raise InputError(f"{path.name} names {unknown.pop()}, which is not a claim")
+    answers = []
+    for name in sorted(texts, key=lambda name: by_name[name].verdict in NO_VERDICT):
+        result = by_name[name]
+        is_judged = result.verdict not in NO_VERDICT
+        words = _in_words(texts[name], result, path) if is_judged else ""
+        answers.append((name, words, _linked(result)))
+    return answers
 
 
 def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
     """Return by the title of a table in TABLES.md the paper's conclusion, and beside it what each
     claim finds, with its verdict."""
-    texts, path = {}, FOLDER / "conclusions.yaml"
-    untested = {entry["question"]: entry.get("ours") for entry in load_yaml(path.read_text())}
-    for title, paper, words, _, verdicts in answer_rows(path, results)[1:]:
-        found = [] if words == "not run" else words.split("<br>")
-        pairs = zip_longest(found, verdicts.split("<br>"), fillvalue="Not judged yet")
-        ours = ". ".join(map(": ".join, pairs)) if verdicts else untested[title]
-        ours = ours or "No claim tests this"
-        texts[title] = f"**The paper:** {paper} **Ours:** {ours}."
+    path = FOLDER / "conclusions.yaml"
+    by_name = {result.claim.name: result for result in results}
+    texts = {}
+    for entry in load_yaml(path.read_text()):
+        answers = _answers(entry["find"], by_name, path)
+        found = [f"{words or 'Not judged yet'}: {verdict}" for _, words, verdict in answers]
+        ours = ". ".join(found) or entry.get("ours") or "No claim tests this"
+        texts[entry["question"]] = f"**The paper:** {entry['paper']} **Ours:** {ours}."
     return texts
 
 
@@ -187,7 +195,7 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
     """Return CLAIMS.md: a row for each claim, and how many verdicts would be chance."""
     evidence = [r for r in results if not r.claim.is_check]
     judged = [r for r in evidence if r.verdict not in NO_EVIDENCE]
-    head = ("claim", "verdict", "statement", "test: effect (95 % interval)", "n", "data")
+    head = ("claim", "verdict", "statement", "predicted: measured (95 % interval)", "n", "data")
     return render(
         "claims",
         count=len(evidence),
