@@ -68,7 +68,7 @@ def test_the_numbers_of_verdicts_are_those_of_the_claims() -> None:
     text = " ".join(section("What the paper says, and what we find").split())
     run, *verdicts = re.search(
         r"Of (\d+) claims .* (\d+) are supported, (\d+) inconclusive, (\d+) contradicted, "
-        r"(\d+) finds the difference too small to matter, (\d+) is withdrawn "
+        r"(\d+) finds? the difference too small to matter, (\d+) is withdrawn "
         r"and (\d+) ha(?:s|ve) too few runs",
         text,
     ).groups()
