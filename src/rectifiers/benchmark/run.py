@@ -113,21 +113,16 @@ class EntryResults(Section):
         code of some was not committed or is not of this repository."""
         for task in self.tasks():
             if task not in self.refused and (gap := self.gap(task)):
-                return (
-                    f"{task}: {gap}; run the entry again with size={benchmark().tasks[task].size}"
-                )
+                size = benchmark().tasks[task].size
+                return f"{task}: {gap}; run the entry again with size={size}"
         dirty = [run.run for run in self.runs if (run.commit or "").endswith(DIRTY)]
         if dirty:
-            return (
-                f"the code of {len(dirty)} run(s) was not committed; commit it, remove these runs "
-                "and run the entry again"
-            )
+            reason = f"the code of {len(dirty)} run(s) was not committed"
+            return f"{reason}; commit it, remove these runs and run the entry again"
         for commit in sorted({run.commit for run in self.runs if run.commit is not None}):
             if has_commit(commit) is False:
-                return (
-                    f"its code is that of commit {commit}, which this repository does not have; "
-                    "remove these runs and run the entry again"
-                )
+                reason = f"its code is that of commit {commit}, which this repository does not have"
+                return f"{reason}; remove these runs and run the entry again"
         return None
 
     def tasks(self) -> list[str]:
@@ -153,11 +148,8 @@ def select(errors: np.ndarray) -> np.ndarray:
 
 def val_errors(task: str, rates: Iterable[float], runs: Iterable[RunResult]) -> np.ndarray | None:
     """Return what `select` takes, [rates, search seeds]; None where a run of them is missing."""
-    by_run = {
-        (run.rate, run.seed): run.val_error_pct if run.trained else np.nan
-        for run in runs
-        if run.task == task
-    }
+    own = (run for run in runs if run.task == task)
+    by_run = {(run.rate, run.seed): run.val_error_pct if run.trained else np.nan for run in own}
     places = [[(rate, seed) for seed in benchmark().search_seeds] for rate in rates]
     if any(place not in by_run for row in places for place in row):
         return None
@@ -375,10 +367,8 @@ def load(path: Path) -> EntryResults:
 def _objections(results: EntryResults, stem: str) -> Iterator[str]:
     spec = benchmark()
     if results.benchmark != spec.hash:
-        yield (
-            f"it is of the benchmark {results.benchmark}, and this is {spec.version}, "
-            f"{spec.hash}; run the entry again"
-        )
+        known = f"this is {spec.version}, {spec.hash}"
+        yield f"it is of the benchmark {results.benchmark}, and {known}; run the entry again"
     entry = Entry.of(results.overrides)
     if entry.overrides != results.overrides:
         yield "its overrides are not an activation and an initialiser; run the entry again"
