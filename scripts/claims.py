@@ -47,7 +47,7 @@ def chosen(names: list[str], *, search: bool = False) -> list[Claim]:
             raise InputError(f"{name} is not a claim that can be run; {meant}see `claims.py list`")
         if search and not known[name].search:
             raise InputError(
-                f"{name} has no search; give its learning rates in conf/claim/{name}.yaml"
+                f"{name} has no search; give conf/claim/{name}.yaml one, or call `claims.py run`"
             )
     wanted = [known[name] for name in names] if names else list(known.values())
     return [claim for claim in wanted if claim.search] if search else wanted
