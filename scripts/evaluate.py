@@ -57,11 +57,12 @@ def test(arguments: list[str]) -> None:
     if len(runs) == 1:
         from rectifiers.training.train import train
 
-        outcome: AnyOutcome = train(*runs[0])
-        if not outcome.fresh and runs[0][0].logger and world().rank == 0:
+        trained = train(*runs[0])
+        if not trained.fresh and runs[0][0].logger and world().rank == 0:
             from rectifiers.training.loggers import publish
 
-            publish(runs[0][0], outcome)
+            publish(runs[0][0], trained)
+        outcome: AnyOutcome = trained
     else:
         from rectifiers.training.ensemble import ensemble
 

@@ -148,7 +148,7 @@ def measure_chain(name: str, mode: str, seed: int) -> dict[str, Any]:
         for s in (seed, seed + SEEDS)
     )
     model = chain(name)
-    report = initialize(model, x, mode=mode, seed=seed)  # type: ignore[arg-type]
+    report = initialize(model, x, mode=mode, seed=seed)
     responses = [model(inputs).double() for inputs in (x, fresh, 1.1 * x)]
     second = [float(y.square().mean()) for y in responses]
     varies = float(responses[0].var(0, correction=0).mean()) / second[0]

@@ -103,15 +103,14 @@ def plain() -> nn.Module:
 def resnet() -> nn.Module:
     from timm.models.resnet import BasicBlock, ResNet
 
-    widths = {"channels": (16, 32, 64, 128), "stem_width": 16}
-    return ResNet(BasicBlock, (1, 1, 1, 1), num_classes=10, in_chans=1, **widths)
+    blocks, channels = (1, 1, 1, 1), (16, 32, 64, 128)
+    return ResNet(BasicBlock, blocks, 10, in_chans=1, channels=channels, stem_width=16)  # type: ignore[arg-type]  # their annotation
 
 
 def transformer() -> nn.Module:
     from timm.models.vision_transformer import VisionTransformer
 
-    sizes = {"img_size": 8, "patch_size": 2, "embed_dim": 32, "depth": 6, "num_heads": 4}
-    return VisionTransformer(in_chans=1, num_classes=10, **sizes)
+    return VisionTransformer(8, 2, in_chans=1, num_classes=10, embed_dim=32, depth=6, num_heads=4)
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
@@ -188,7 +187,7 @@ def digits(seed: int) -> tuple[list[Tensor], list[Tensor]]:
     return [x[part] for part in parts], [labels[part] for part in parts]
 
 
-def weights(model: nn.Module) -> list[nn.Parameter]:
+def weights(model: nn.Module) -> list[Tensor]:
     return [m.weight for m in model.modules() if isinstance(m, LAYERS)]
 
 
@@ -248,7 +247,7 @@ def spread(numbers: Iterable[float]) -> str:
 
 
 def rows(name: str, results: dict[str, Any]) -> list[tuple[str, ...]]:
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for start, seeds in results.items():
         errors = [seed["test_error_pct"] for seed in seeds]
         lines.append(

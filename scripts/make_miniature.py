@@ -12,6 +12,7 @@ import struct
 import tarfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -26,7 +27,7 @@ INNER = {7: "n00001740", 8: "n00015388", 9: "n03575240"}  # WordNet's inner node
 HUES = ((40, -20, -20), (20, 20, -40), (-20, 40, -20), (-40, 20, 20), (-20, -20, 40), (20, -40, 20))
 STRIPES = ((8, 0), (7, 4), (4, 7), (0, 8), (-4, 7), (-7, 4))  # directions
 ODD = ("cmyk", "png", "grey", "exif", "progressive", "444", "422")
-JPEG_OPTIONS = {
+JPEG_OPTIONS: dict[str, dict[str, Any]] = {
     # It announces five entries, of which the first points beyond the end.
     "exif": {"exif": b"Exif\0\0II*\0\x08\0\0\0\x05\0\x0f\x01\x02\0\xff\0\0\0\xff\xff\0\0"},
     "progressive": {"progressive": True},
@@ -150,4 +151,7 @@ def main(folder: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default="data/raw/miniature")
-    main(parser.parse_args().folder)
+    folder = parser.parse_args().folder
+    if folder.exists() and not folder.is_dir():
+        parser.error(f"{folder} is a file; give a folder")
+    main(folder)

@@ -130,8 +130,8 @@ def main() -> None:
             if arguments.stage == "prepare":
                 from rectifiers.data.imagenet.prepare import prepare
 
-                shards = {"store": settings.store, "shard_bytes": settings.shard_bytes}
-                prepare(expected, root, **shards, threads=threads)
+                store, size = settings.store, settings.shard_bytes
+                prepare(expected, root, store=store, shard_bytes=size, threads=threads)
     except KeyboardInterrupt:
         print("interrupted; the same command continues from here", file=sys.stderr)
         sys.exit(130)

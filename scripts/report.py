@@ -263,7 +263,7 @@ def check_all() -> Outcome:
 
     def run(command: str) -> str:
         program, *arguments = command.split()
-        call = [sys.executable, ROOT / "scripts" / program, *arguments]
+        call = [sys.executable, str(ROOT / "scripts" / program), *arguments]
         done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
         return done.stderr.strip().removeprefix("error: ") or "it fails" if done.returncode else ""
 

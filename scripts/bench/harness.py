@@ -130,9 +130,11 @@ def kept_bytes(run: Callable[[], Tensor], other: Iterable[Tensor] = ()) -> int:
     return sum(kept.values())
 
 
-def paper_rows(model: str) -> list[Row]:
+def paper_rows(model: str) -> tuple[Row, ...]:
     """Return the layers of one of the paper's networks at full width, for ImageNet's classes."""
-    return expand(composed([f"model={model}"]).model.rows, width=1.0, classes=1000)
+    rows = composed([f"model={model}"]).model.rows
+    assert rows is not None
+    return expand(rows, width=1.0, classes=1000)
 
 
 def paper_network(model: str, activation: ActivationFactory = PReLU) -> Network:

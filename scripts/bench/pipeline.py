@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def torchvisions(
         "torchvision v2 on tensors": ImageFolder(root, loader=tensor_view),
     }
     loaders = {name: DataLoader(data, BATCH, shuffle=True) for name, data in folders.items()}
-    return {name: lambda loader=loader: drain(loader, batches) for name, loader in loaders.items()}
+    return {name: partial(drain, loader, batches) for name, loader in loaders.items()}
 
 
 def ours(

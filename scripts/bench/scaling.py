@@ -41,7 +41,7 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
     dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank)
-    network = harness.paper_network("small14").to(DEVICE, memory_format=torch.channels_last)
+    network = harness.paper_network("small14").to(DEVICE).to(memory_format=torch.channels_last)
     ddp = DistributedDataParallel(network, gradient_as_bucket_view=True)
     optimizer = harness.sgd(network, fused=True)
     x = torch.randn(batch, *PHOTO, device=DEVICE)

@@ -39,7 +39,7 @@ def step(name: str, batch: int) -> Way:
     """Return the step of that name on `batch` images of noise."""
     channels_last, fused, compiled, in_graphs, checkpointed = (word in name for word in WORDS)
     memory = torch.channels_last if channels_last else torch.contiguous_format
-    network = harness.paper_network(MODEL).to(DEVICE, memory_format=memory)
+    network = harness.paper_network(MODEL).to(DEVICE).to(memory_format=memory)
     network.activation_checkpointing = checkpointed
     if compiled:
         network.compile(options={"fallback_random": True, "triton.cudagraphs": in_graphs})

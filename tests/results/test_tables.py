@@ -96,7 +96,7 @@ def test_scale_of_dense_testing_has_a_row(data: str, errors: tuple[str, str]) ->
 
 
 @pytest.mark.parametrize("data", ["imagenet", "digits"])
-def test_arms_are_compared_by_seed_and_by_image(data: str) -> None:
+def test_arms_are_compared_by_seed(data: str) -> None:
     found = [record("table2/relu", s, 50 + 10 * s, data=data) for s in (0, 1, 2)]
     found += [record("table2/prelu", s, 49 + 10 * s, data=data) for s in (1, 2)]
     other = record("table2/prelu", 0, 90, data=data)
@@ -104,8 +104,6 @@ def test_arms_are_compared_by_seed_and_by_image(data: str) -> None:
     text = rendered(*(altered(each, {"science.optim.epochs": 9}) for each in found))
     own = row(text, "PReLU, channel-wise minus ReLU | ten_view")
     assert "| -1.00 (-1.00 to -1.00, n = 2) |" in own  # the seeds' own spread is taken out
-    tested = "500/0 6.1e-151" if data == "imagenet" else "10/0 0.002"
-    assert f"{tested}; {tested}" in own
 
 
 @pytest.mark.parametrize(

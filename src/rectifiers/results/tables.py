@@ -18,9 +18,9 @@ from rectifiers.results.frame import (
     known,
 )
 from rectifiers.results.listing import read
-from rectifiers.results.statistics import mcnemar, mean_of
+from rectifiers.results.statistics import mean_of
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runs.record_parts import Errors, ProtocolResult
+from rectifiers.runs.record_parts import Errors
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import load_yaml
 from rectifiers.runtime.schema import JsonObject
@@ -41,7 +41,6 @@ TABLE_3 = {
 FIGURES = {"Figure 2: the 22-layer model with ReLU": 3, "Figure 3: the 30-layer model with ReLU": 9}
 FIGURE_ARMS = {"He": "he", "Xavier (1/n)": "xavier"}
 MEASURES = ("ece", "nll", "brier")
-SMALLEST_P = 1e-300  # smaller ones lose their digits, and then are 0
 HEAD = """# Tables
 
 Made by `make table` from `results/records/` and the claims' runs in `results/claims/`; do not edit. Errors are in
@@ -255,7 +254,7 @@ def _paired(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> T
         experiments += [*row["experiments"], *against["experiments"]]
         difference = estimate([a.top1_error_pct - b.top1_error_pct for a, b in pairs], sign="+")
         label = f"{row['label']} minus {against['label']}"
-        lines.append([label, row["protocol"], difference, _mcnemar(pairs)])
+        lines.append([label, row["protocol"], difference])
     used = group[group.experiment.isin(experiments)]
     images = ", ".join(f"{n:,}" for n in sorted(used.num_images.dropna().astype(int).unique()))
     codes = ", ".join(sorted({code for record in used.record for code in record.codes}))
@@ -263,22 +262,8 @@ def _paired(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> T
     note = (
         f"Tested on {images} images. Trained by code {codes} (commit {', '.join(sorted(commits))})."
     )
-    mcnemars = "McNemar by seed: images that only the first / only the other has right, p"
-    head = ("", "protocol", "top-1 error, paired by seed", mcnemars)
+    head = ("", "protocol", "top-1 error, paired by seed")
     return Table(f"{title.partition(':')[0]} on {name}", 3, head, lines, note)
-
-
-def _mcnemar(pairs: Sequence[tuple[Errors, Errors]]) -> str:
-    """One test a seed; they share their images, so they are shown and not pooled."""
-    tests = []
-    for pair in pairs:
-        correct = [result.is_correct() for result in pair if isinstance(result, ProtocolResult)]
-        if len(correct) < 2:  # of one scale
-            return "-"
-        first, second, p = mcnemar(*correct)
-        small = f"{p:.2g}" if p > SMALLEST_P else f"below {SMALLEST_P:g}"
-        tests.append(f"{first}/{second} {small}")
-    return "; ".join(tests) or "-"
 
 
 def _protocols(name: str, group: "DataFrame") -> Table:
