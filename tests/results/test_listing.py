@@ -38,6 +38,7 @@ def test_local_runs_come_before_committed_records(tmp_path: Path) -> None:
         (["optim.lr=1e-2", "init=he"], 15),
         (["status=finished", "experiment=table2/relu", "data.flip=true"], 5),
         (["run=e6eb31a64f10"], 1),
+        (["trainer.max_epochs=75"], 20),  # which records call optim.epochs
     ],
 )
 def test_filters_narrow(filters: list[str], count: int) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from rectifiers.results.frame import code_of, frame, machine_of
 from rectifiers.results.statistics import error_interval_pct, mcnemar
 from rectifiers.runs import record as records
+from rectifiers.runs.identity import RENAMED
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
@@ -21,6 +22,7 @@ from rectifiers.runtime.schema import JsonObject, flat
 
 USUAL_PROTOCOL = "ten_view"  # of the paper's tables
 MISSING = "(not there)"
+FIRST_NAMES = {today: first for first, today in RENAMED.items()}  # which records keep
 ORDER = ("data", "experiment", "model", "activation", "init")  # of a list of runs
 MIXED = "one was tested on the images that chose (data.protocol=paper), the other on unseen images"
 RUN_KEYS = ("wall_s", "images_per_second", "epochs", "drop_epochs", "status")
@@ -101,6 +103,7 @@ def select(runs: Sequence[Run], filters: Iterable[str]) -> list[Run]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InputError(f"{text} is not a filter; give key=value, as in activation=prelu")
+        key = FIRST_NAMES.get(key, key)
         values = [keys.get(key, MISSING) for keys in all_facts.values()]
         if set(map(str, values)) == {MISSING}:
             raise InputError(_unknown(key, sorted(set().union(*all_facts.values()))))
