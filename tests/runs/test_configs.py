@@ -115,6 +115,11 @@ BAD = [
     ("data.scale_jitter_px=[20,40]", "data.scale_jitter_px=[20, 40]", "[32,64]"),
     ("scheduler=multistep scheduler.milestones=[3,2]", "scheduler.milestones=[3, 2]", "ascending"),
     ("scheduler=multistep scheduler.milestones=[30,90]", "=[30, 90]", "raise trainer.max_epochs"),
+    (
+        "scheduler=multistep scheduler.milestones=[2,9] scheduler.warmup_epochs=3",
+        "scheduler.warmup_epochs=3",
+        "give later epochs",
+    ),
     ("evaluation=[]", "evaluation", "evaluation=<option>"),
 ]
 

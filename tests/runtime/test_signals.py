@@ -2,7 +2,9 @@
 command goes on."""
 
 import functools
+import multiprocessing
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,20 @@ def test_second_ctrl_c_ends_at_once() -> None:
             twice()
     finally:
         signal.signal(signal.SIGINT, former)
+
+
+def test_processes_of_the_caller_live_on() -> None:
+    own = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    own.start()
+    try:
+        with deferring_signals():
+            worker = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+            worker.start()
+        assert own.is_alive()
+        assert not worker.is_alive()
+    finally:
+        own.kill()
+        own.join()
 
 
 def test_ignored_signals_stay_ignored() -> None:

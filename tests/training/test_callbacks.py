@@ -1,5 +1,6 @@
 """Callbacks of Lightning and of the user, from the configuration."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from pytorch_lightning.callbacks import Callback
 from conftest import compose_config, same_bits, weights
 from cutting import cut
 from rectifiers.runs import record as records
+from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.functions import BY_LAYER, LOGGED, check_functions
-from rectifiers.training.train import train
+from rectifiers.training.train import first_checkpoint, train
 
 STOPPING = ("callbacks=early_stopping", "callbacks.early_stopping.patience=2")
 STOPPING += ("optim.lr=1e-9", "trainer.max_epochs=9", "evaluation=center")  # no error falls
@@ -69,6 +71,33 @@ def test_ckpt_path_continues_the_same_run(tiny, tmp_path: Path) -> None:
     assert again.record.epochs == whole.record.epochs
     with pytest.raises(InputError, match=f"belongs to run {whole.record.run}, and this"):
         train(tiny("evaluation=center", "seed=1", f"ckpt_path={last}"), {})
+
+
+def test_command_with_ckpt_path_continues_where_it_was_killed(tiny, tmp_path: Path) -> None:
+    asked = ("evaluation=center", "checkpoint.every_n_steps=2")
+    cut(tiny(*asked), 9)
+    folder = tiny().runs_dir / run_id(science(tiny(*asked)))
+    early = shutil.copy(folder / "last.ckpt", tmp_path / "early.ckpt")
+    cut(tiny(*asked, f"ckpt_path={early}"), 25)
+    assert first_checkpoint(folder, None) == folder / "last.ckpt"
+    assert first_checkpoint(folder, str(early)) == folder / "last.ckpt"  # which it wrote
+    other = shutil.copy(early, tmp_path / "other.ckpt")
+    assert first_checkpoint(folder, str(other)) == other  # the user goes back
+
+
+class Stopper(Callback):
+    """A callback that ends the training without a word."""
+
+    def on_train_epoch_end(self, trainer: Trainer, *_: object) -> None:
+        trainer.should_stop = True
+
+
+def test_whoever_stops_a_run_is_named(tiny) -> None:
+    timer = ("+callbacks.timer._target_=pytorch_lightning.callbacks.Timer",)
+    timer += ("+callbacks.timer.duration={milliseconds: 1}", "+callbacks.timer.interval=epoch")
+    assert train(tiny(*timer, "trainer.max_epochs=3"), {}).record.stopped_by == "Timer"
+    own = f"+callbacks.mine._target_={Stopper.__module__}.{Stopper.__name__}"
+    assert train(tiny(own, "trainer.max_epochs=3"), {}).record.stopped_by == "a callback"
 
 
 def test_own_callback_may_log_the_monitored() -> None:

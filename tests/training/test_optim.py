@@ -102,6 +102,16 @@ def test_every_parameter_has_momentum(fused: bool) -> None:
         torch.testing.assert_close(p.detach(), expected, msg=name)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_dampening_leaves_the_first_step_whole(fused: bool) -> None:
+    p = nn.Parameter(torch.zeros(3))
+    settings = {"lr": 1.0, "momentum": 0.9, "dampening": 0.9}
+    optimizer = build_optimizer(torch.optim.SGD, [{"params": [p]}], fused=fused, **settings)
+    p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert p.tolist() == [-1.0] * 3
+
+
 SETTINGS = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.5}
 SETTINGS |= {"bias_lr_factor": 2.0, "slope_weight_decay": 0.25}
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}

@@ -27,6 +27,12 @@ def test_record_keeps_the_typed_overrides(tiny) -> None:
         ("hydra/launcher=submitit_slurm", []),
         ("hydra.sweep.dir=/home/somebody", []),
         ("data.root=/home/somebody/images", ["data.root=FOLDER"]),
+        ("++data.root=/home/somebody/images", ["data.root=FOLDER"]),
+        ("++logger.mine.token=secret", []),
+        ("+runs_dir=/home/somebody/runs", []),
+        ("ckpt_path=/home/somebody/last.ckpt", []),
+        ("callbacks.model_checkpoint.dirpath=/home/somebody", []),
+        ("+optim.dampening=0.5", ["+optim.dampening=0.5"]),
     ],
 )
 def test_no_place_of_this_machine_is_kept(typed: str, kept: list[str]) -> None:

@@ -24,6 +24,7 @@ def test_plateau_drops_when_the_error_stops_falling() -> None:
     assert plateau([9, 8, 7, 8, 6, 5, 4], patience=2, max_drops=2) == []
     assert plateau([5] * 20, patience=2, max_drops=2) == [3, 5]
     assert plateau([5] * 20, patience=2, max_drops=0) == []
+    assert plateau([5] * 20, patience=2, max_drops=2, warmup_epochs=6) == [8, 10]
 
 
 def test_multistep_ignores_the_error() -> None:
@@ -60,6 +61,15 @@ def test_warm_up_rises_step_by_step() -> None:
     table = rates(schedule, 3)
     assert table[0] + table[1] == pytest.approx([0.1 * k / 6 for k in range(1, 7)], rel=1e-12)
     assert table[2] == [0.1] * 3
+
+
+def test_no_drop_is_lost_in_warm_up() -> None:
+    overrides = ("scheduler.warmup_epochs=6", "scheduler.patience=2", "trainer.max_epochs=12")
+    schedule = build_schedule(compose_config("scheduler=plateau", *overrides))
+    table = rates(schedule, 12)  # the error never falls
+    assert schedule.drop_epochs([50.0] * 12) == [8, 10]
+    expected = [0.1] * 2 + [0.01] * 2 + [0.001] * 2
+    assert [row[0] for row in table[6:]] == pytest.approx(expected, rel=1e-12)
 
 
 def test_cosine_falls_after_warm_up() -> None:

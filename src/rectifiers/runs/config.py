@@ -125,10 +125,15 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_schedule(self) -> Self:
-        last = max(self.scheduler.milestones or (0,))
-        if last > self.trainer.max_epochs:
+        milestones, warmup = self.scheduler.milestones or (), self.scheduler.warmup_epochs
+        if any(epoch < warmup for epoch in milestones):
             raise InputError(
-                f"scheduler.milestones={list(self.scheduler.milestones or ())} goes beyond "
+                f"scheduler.milestones={list(milestones)} begins within scheduler.warmup_epochs="
+                f"{warmup}, which sets the learning rate by itself; give later epochs"
+            )
+        if max(milestones, default=0) > self.trainer.max_epochs:
+            raise InputError(
+                f"scheduler.milestones={list(milestones)} goes beyond "
                 f"trainer.max_epochs={self.trainer.max_epochs}; give earlier epochs, or raise "
                 "trainer.max_epochs"
             )

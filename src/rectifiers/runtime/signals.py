@@ -5,8 +5,9 @@ import multiprocessing
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
 from rectifiers.runtime.console import say
@@ -65,6 +66,7 @@ def deferring_signals() -> Iterator[None]:
         s: signal.getsignal(s) for s in STOP_SIGNALS if signal.getsignal(s) != signal.SIG_IGN
     }
     _pending, _deferring = 0, True
+    others = multiprocessing.active_children()  # which the body did not start
     try:
         for number in handlers:
             signal.signal(number, _handle)
@@ -80,7 +82,7 @@ def deferring_signals() -> Iterator[None]:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         _pending, _deferring, _interruptible_where = 0, False, None
-        _kill_workers()
+        _kill_workers(others)
 
 
 @contextmanager
@@ -150,10 +152,10 @@ def _translate_worker_errors() -> Iterator[None]:
         ) from error
 
 
-def _kill_workers() -> None:
-    """Kill the workers that are left, as after an exception: they ignore SIGTERM, and Python would
-    wait for them at exit."""
-    workers = multiprocessing.active_children()
+def _kill_workers(others: Collection[BaseProcess]) -> None:
+    """Kill the workers that are left, as after an exception, but not the `others`: workers ignore
+    SIGTERM, and Python would wait for them at exit."""
+    workers = [child for child in multiprocessing.active_children() if child not in others]
     # torch's handler raises an error for a killed worker
     former = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 import torch
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
@@ -175,8 +176,11 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
         "crop_px": geometry.crop_px,
         "preprocess": settings.as_dict(),
     }
-    key = statistics_key(inputs)
     method = import_function("preprocess", settings)
+    if not settings.target.startswith("rectifiers."):  # the user's, which may change
+        source = inspect.getsourcefile(resolve_name(settings.target))
+        inputs["code"] = Path(source).read_text() if source else None
+    key = statistics_key(inputs)
     images_of_a_rank = len(data.source.train.labels) // data.here.size
 
     def fit_now() -> Preprocess:
@@ -333,5 +337,7 @@ def build_schedule(config: RunConfig) -> optim.Schedule:
     for name, value in values.items():
         if value is None:
             raise InputError(f"scheduler.{name} has no value; give it one")
+    if is_plateau:
+        values["warmup_epochs"] = settings.warmup_epochs
     drops = partial(optim.plateau if is_plateau else optim.multistep, **values)
     return optim.Schedule(*common, drops=drops, drop_factor=settings.drop_factor)

@@ -8,7 +8,7 @@ from zipfile import is_zipfile
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, Checkpoint
+from pytorch_lightning.callbacks import Callback, Checkpoint, EarlyStopping, Timer
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
@@ -203,8 +203,9 @@ class EpochEnd(Checkpoint):
             if isinstance(callback, EpochMeasure):
                 module.history[-1] |= callback.measure(module)
         if trainer.should_stop and len(module.history) < max_epochs:
-            stopping = (c for c in callbacks if getattr(c, "stopped_epoch", 0))
-            module.stopped_by = type(next(stopping, None)).__name__
+            stopping = [c for c in callbacks if getattr(c, "stopped_epoch", 0)]
+            stopping += [c for c in callbacks if isinstance(c, EarlyStopping | Timer)]
+            module.stopped_by = type(stopping[0]).__name__ if stopping else "a callback"
         trainer.save_checkpoint(self.folder / LAST)
         if trainer.is_global_zero:
             log_history(trainer.loggers, module.history)

@@ -9,14 +9,13 @@ import torch
 from rectifiers.evaluation.evaluate import load_scores, mean_result
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import Outcome, scores_path
+from rectifiers.runs.folder import Outcome, run_lock, scores_path
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record import SCHEMA_VERSION, EnsembleRecord, Member, TrainingRecord
 from rectifiers.runs.record_parts import EnsembleResult, Provenance
 from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import refuse_link
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.training.functions import Choices
 from rectifiers.training.train import train
@@ -69,7 +68,17 @@ def _averaged(
         )
     science = {"members": ids}
     path = runs_dir / run_id(science) / "record.json"
-    refuse_link(path.parent)
+    with run_lock(path.parent, patience_s=60):
+        record = _record(outcomes, names, path, experiment)
+        records.write(path, record)
+    return Outcome(record, path, fresh=True)
+
+
+def _record(
+    outcomes: list[Outcome[TrainingRecord]], names: list[str], path: Path, experiment: str | None
+) -> EnsembleRecord:
+    """Return the record of an ensemble with the results that it has at `path` already."""
+    runs = [outcome.record for outcome in outcomes]
     data = runs[0].provenance
     origin = provenance(data.data, None, "cpu", torch.get_num_threads(), data.data_pinned)
     is_clean = origin.git_dirty is False and all(r.provenance.git_dirty is False for r in runs)
@@ -83,13 +92,13 @@ def _averaged(
     choices = {"experiment": experiment}
     for key in ("data", "debug"):
         choices[key] = next(filter(None, (run.choices.get(key) for run in runs)), None)
-    record = EnsembleRecord(
+    return EnsembleRecord(
         schema_version=SCHEMA_VERSION,
         kind="ensemble",
         run=path.parent.name,
         status="finished",
         choices=choices,
-        science=science,
+        science={"members": sorted(run.run for run in runs)},
         members=[
             Member(run=run.run, choices=run.choices, science=run.science, images=run.images)
             for run in runs
@@ -98,8 +107,6 @@ def _averaged(
         codes=sorted({code for run in runs for code in run.codes}),
         provenance=origin.model_copy(update={"git_dirty": not is_clean}),
     )
-    records.write(path, record)
-    return Outcome(record, path, fresh=True)
 
 
 def _digests(name: str, outcomes: Sequence[Outcome[TrainingRecord]]) -> list[str | None]:

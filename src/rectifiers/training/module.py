@@ -74,6 +74,7 @@ class Classifier(pl.LightningModule):
         self.drop_epochs: list[int] = []
         self.history: list[JsonObject] = []
         self.stopped_by: str | None = None  # a callback that ended the training early
+        self.began_at: str | None = None  # the checkpoint that a user chose to begin at
         self.unreadable: set[int] = set()  # training images that were replaced, by index
         self.val = ErrorCounter(classes)
         # what is added to the first is known to be finite; a search for NaN would wait for a GPU
@@ -209,6 +210,7 @@ class Classifier(pl.LightningModule):
             "unread": self.unreadable_images(),
             "schedule": self.schedule.state_dict(),
             "stopped_by": self.stopped_by,
+            "began_at": self.began_at,
             "epoch_so_far": None,
         }
         if len(self.history) == self.current_epoch:  # within an epoch

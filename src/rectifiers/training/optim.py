@@ -25,7 +25,9 @@ def build_optimizer(
     """Return an optimiser of the class `kind`.
 
     fused: update in one pass over each weight, else as torch chooses. A state loads into either,
-    also where channels lie in another order in memory."""
+    also where channels lie in another order in memory. With `dampening` it is as torch chooses,
+    because the buffers of zeros would dampen the first step, which torch does not."""
+    fused = fused and not settings.get("dampening")
     can_fuse = "fused" in inspect.signature(kind).parameters
     if can_fuse:
         settings["fused"] = fused or None
@@ -60,16 +62,19 @@ def _start_momentum_at_zero(optimizer: Optimizer, *_: object) -> None:
 Drops = Callable[[Sequence[float]], list[int]]  # see `plateau`
 
 
-def plateau(errors: Sequence[float], *, max_drops: int, patience: int) -> list[int]:
+def plateau(
+    errors: Sequence[float], *, max_drops: int, patience: int, warmup_epochs: int = 0
+) -> list[int]:
     """Return the epochs, counted from 1, after which the learning rate drops, given the error of
     each epoch so far.
 
     patience: epochs without a new lowest error before a drop (the paper does not print its rule;
-    this is ours). max_drops: the largest number of drops."""
+    this is ours). max_drops: the largest number of drops. warmup_epochs: after which the waiting
+    begins, because warm-up sets the rate by itself."""
     drops: list[int] = []
     lowest, waited = math.inf, 0
     for epoch, error in enumerate(errors, start=1):
-        waited = 0 if error < lowest else waited + 1
+        waited = 0 if error < lowest or epoch <= warmup_epochs else waited + 1
         lowest = min(lowest, error)
         if waited >= patience and len(drops) < max_drops:
             drops.append(epoch)

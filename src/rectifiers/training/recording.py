@@ -29,7 +29,7 @@ from rectifiers.training.build import Run
 from rectifiers.training.functions import Choices, import_function
 from rectifiers.training.module import Diverged
 
-OF_THIS_MACHINE = ("runs_dir", "cache_dir", "rerun", "logger", "hydra")
+OF_THIS_MACHINE = ("runs_dir", "cache_dir", "rerun", "ckpt_path", "logger", "hydra")
 # a result is of the precision that the run was trained in
 AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
@@ -193,10 +193,10 @@ def without_places(overrides: Sequence[str]) -> list[str]:
     this machine."""
     kept = []
     for override in overrides:
-        key = override.partition("=")[0]
+        key = override.partition("=")[0].lstrip("+~")
         if key == "data.root":
             kept.append("data.root=FOLDER")
-        elif re.split(r"[./@]", key)[0] not in OF_THIS_MACHINE:
+        elif not key.endswith(".dirpath") and re.split(r"[./@]", key)[0] not in OF_THIS_MACHINE:
             kept.append(override)
     return kept
 

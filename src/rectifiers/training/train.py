@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -170,8 +170,9 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
         run.network.compile(options={"fallback_random": True, "triton.cudagraphs": config.fast})
     stop_if_requested("before its next step")
     trainer = lightning.build_trainer(run, loggers, callbacks)
-    chosen = config.ckpt_path and config.ckpt_path.resolve()
-    start = broadcast_from_rank_zero(lambda: chosen or newest(folder))
+    if config.ckpt_path is not None:
+        run.classifier.began_at = str(config.ckpt_path.resolve())
+    start = broadcast_from_rank_zero(lambda: first_checkpoint(folder, run.classifier.began_at))
     if start is not None and run.place.rank == 0:
         say(f"continuing from {start}")
     try:
@@ -179,6 +180,19 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
     except Diverged as diverged:
         return diverged
     return None
+
+
+def first_checkpoint(folder: Path, chosen: str | None) -> Path | None:
+    """Return the checkpoint to go on from: the newest one, where there is one and no other is
+    chosen, or where a run that began at the chosen one wrote it."""
+    if chosen is None:
+        return newest(folder)
+    with suppress(InputError):  # a damaged one gives way to the chosen one
+        last = newest(folder)
+        saved = AtomicCheckpointIO().load_checkpoint(last) if last else None
+        if saved and saved["rectifiers"].get("began_at") == chosen:
+            return last
+    return Path(chosen)
 
 
 def load_trained(run: Run, existing: Found) -> None:
