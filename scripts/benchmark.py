@@ -17,10 +17,12 @@ import argparse
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
-from rectifiers.benchmark.run import load_all, run_entry, save
+from rectifiers.benchmark.entries import load, load_all, save
+from rectifiers.benchmark.run import run_entry
 from rectifiers.cli.hints import check_arguments
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.console import cli_errors, wide_stdout
@@ -48,12 +50,15 @@ def run(arguments: list[str], jobs: int | None, seeds: int | None, folder: Path)
 
     from rectifiers.benchmark.card import Card, measure
 
-    entries = load_all(folder)
-    entries.pop(entry.name, None)
+    entries = load_all(folder, but=entry.name)
+    own, before = folder / f"{entry.name}.json", None
+    if own.exists():
+        with suppress(InputError):  # one that is of no use is replaced
+            before = load(own)
     if is_changed():
         note = "the code has uncommitted changes, so the leaderboard cannot take this entry"
         print(note, file=sys.stderr)
-    results = run_entry(entry, sizes[-1], jobs, seeds)
+    results = run_entry(entry, sizes[-1], jobs, seeds, before)
     save(folder, results)
     parts, failed = measure(entry)
     if "cost" in parts:

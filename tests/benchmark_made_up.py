@@ -5,7 +5,7 @@ from typing import Any
 
 from rectifiers.benchmark.card import Card
 from rectifiers.benchmark.definition import Benchmark
-from rectifiers.benchmark.run import EntryResults, RunResult
+from rectifiers.benchmark.entries import EntryResults, RunResult
 from rectifiers.runtime.schema import checked
 
 RATES = (0.01, 0.03, 0.1)

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import ROOT, compose_config
 from rectifiers.benchmark.card import Card
-from rectifiers.benchmark.run import load_all
+from rectifiers.benchmark.entries import load_all
 from rectifiers.runs.identity import run_id, science
 
 README = (ROOT / "README.md").read_text()

@@ -1,11 +1,11 @@
 import pytest
 
 from benchmark_made_up import SMALL
-from rectifiers.benchmark import card, ranking, run, shortcuts
+from rectifiers.benchmark import card, entries, ranking, run, shortcuts
 
 
 @pytest.fixture
 def small_benchmark(monkeypatch) -> None:
     """Let the benchmark be that of `benchmark_made_up`."""
-    for module in (card, ranking, run, shortcuts):
+    for module in (card, entries, ranking, run, shortcuts):
         monkeypatch.setattr(module, "benchmark", lambda: SMALL)

@@ -7,9 +7,9 @@ import pytest
 
 from benchmark_made_up import PARTS, SMALL, card, results
 from rectifiers.benchmark import card as cards
+from rectifiers.benchmark import entries as filed
 from rectifiers.benchmark import ranking
-from rectifiers.benchmark import run as running
-from rectifiers.benchmark.run import EntryResults
+from rectifiers.benchmark.entries import EntryResults
 
 pytestmark = pytest.mark.usefixtures("small_benchmark")
 
@@ -60,7 +60,7 @@ def test_headline_names_place_and_ties(errors: Sequence[float], index: int, text
 def test_place_on_fewer_tasks_names_them(monkeypatch) -> None:
     tasks = {**SMALL.tasks, "other": SMALL.tasks["easy"]}
     spec = SMALL.model_copy(update={"tasks": tasks})
-    for module in (cards, ranking, running):
+    for module in (cards, filed, ranking):
         monkeypatch.setattr(module, "benchmark", lambda: spec)
     others = tuple(run.model_copy(update={"task": "other"}) for run in RELU.runs)
     both = RELU.model_copy(update={"runs": (*RELU.runs, *others)})

@@ -10,6 +10,7 @@ from scipy import stats
 
 from benchmark_made_up import SMALL, results, run, searched
 from rectifiers.benchmark import shortcuts
+from rectifiers.benchmark.entries import search, select
 from rectifiers.benchmark.ranking import (
     Admission,
     Ranking,
@@ -19,7 +20,6 @@ from rectifiers.benchmark.ranking import (
     difference,
     leaderboard,
 )
-from rectifiers.benchmark.run import search, select
 
 pytestmark = pytest.mark.usefixtures("small_benchmark")
 NAN = float("nan")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +16,11 @@ from conftest import CONF, compose_config
 from made_up import altered, diverged, epoch, result, training
 from rectifiers.benchmark import card as cards
 from rectifiers.benchmark import definition
+from rectifiers.benchmark import entries as filed
 from rectifiers.benchmark import run as running
 from rectifiers.benchmark.definition import Benchmark, Entry, benchmark, task_hash
-from rectifiers.benchmark.run import EntryResults, load, result_of, run_entry, save
+from rectifiers.benchmark.entries import EntryResults, load, save
+from rectifiers.benchmark.run import check_unchanged, result_of, run_entry
 from rectifiers.cli.composition import compose_job
 from rectifiers.runner import Overrides
 from rectifiers.runs import provenance
@@ -219,6 +222,42 @@ def test_data_of_a_user_may_lack(
     assert run_entry(tiny_entry, "quick") == complete  # made by a call that had the data
 
 
+def test_results_that_were_made_elsewhere_stay(
+    tiny_entry: Entry, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(provenance, "is_changed", lambda: False)
+    there = run_entry(tiny_entry, "quick")
+    here = Entry.of(["activation=elu", f"runs_dir={tmp_path}/others", tiny_entry.places[1]])
+    pilot = there.model_copy(update={"runs": there.runs[:-1], "cost": 1.5})
+    assert pilot.runs[-1].seed == there.runs[-1].seed - 1
+    calls: list[Overrides] = []
+
+    def run_all(runs: Sequence[Overrides], *rest: Any) -> dict[Overrides, str]:
+        calls.extend(runs)
+        return run_in_this_process(runs, *rest)
+
+    monkeypatch.setattr(running, "run_all", run_all)
+    whole = run_entry(here, "quick", before=pilot)
+    assert len(calls) == 1  # what was missing
+    assert whole == there.model_copy(update={"cost": 1.5})
+    dirty = [run.model_copy(update={"commit": "c0dec0de-dirty"}) for run in there.runs]
+    nowhere = Entry.of(["activation=elu", f"runs_dir={tmp_path}/third", tiny_entry.places[1]])
+    run_entry(nowhere, "quick", before=there.model_copy(update={"runs": tuple(dirty)}))
+    assert len(calls) > len(there.runs) // 2  # nothing of uncommitted code stays
+
+
+def test_function_that_changed_since_it_ran_is_refused(tmp_path: Path, monkeypatch) -> None:
+    file, note = tmp_path / "a_users_file.py", tmp_path / "runs" / "note"
+    file.write_text("def f(x):\n    return x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(2):
+        check_unchanged("a_users_file.f", note)
+    file.write_text("def f(x):\n    return -x\n")
+    with pytest.raises(InputError, match=r"a_users_file.py has changed since a_users_file.f ran"):
+        check_unchanged("a_users_file.f", note)
+    check_unchanged("torch.nn.ReLU", note)
+
+
 def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) -> None:
     entry = Entry.of([*tiny_entry.places, *THRESHOLD])
     refused = run_entry(entry, "quick")
@@ -233,7 +272,7 @@ def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) 
 def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, monkeypatch) -> None:
     monkeypatch.setattr(cards, "measure", lambda entry: (PARTS, {}))
     monkeypatch.setattr(provenance, "is_changed", lambda: False)
-    monkeypatch.setattr(running, "has_commit", lambda commit: not commit.startswith("c0de"))
+    monkeypatch.setattr(filed, "has_commit", lambda commit: not commit.startswith("c0de"))
     folder, places = tmp_path / "results" / "benchmark", tiny_entry.places
     options = ["--results", tmp_path / "results", "--jobs", 1]
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
@@ -251,6 +290,15 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     *rows, last = json.loads(text)["runs"]
     others = json.loads(text)["runs"][1:]
     dirty, unknown = ({"commit": f"{'c0de' * 3}{mark}"} for mark in ("-dirty", ""))
+    own = {"entry": "my_file.f", "overrides": ["activation=relu", "activation._target_=my_file.f"]}
+    monkeypatch.setattr(filed, "WITHOUT_COMMIT", ())
+    for changes, reason in (
+        ({}, None),
+        ({"runs": [*rows, last | {"commit": None}]}, "the commit of its code is not known"),
+        (own, f"commit {last['commit']} has no my_file.py; commit it"),
+    ):
+        entry = checked(EntryResults, json.loads(text) | changes)
+        assert str(entry.objection()).startswith(str(reason))
     for runs, reason in (
         (rows, "tiny: 1 run missing; run the entry again with size=quick"),
         (others, "tiny: 6 runs missing; run the entry again with size=quick"),

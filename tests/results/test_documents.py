@@ -11,6 +11,8 @@ from rectifiers.results.documents import (
     Drawing,
     Table,
     filled,
+    literal,
+    markdown,
     shows,
     write_or_check,
     write_svg,
@@ -49,6 +51,13 @@ def test_no_element_begins_in_a_table(words: str) -> None:
     assert "one<br>`<seed>` < 0.1" in text
     assert "&lt;" in text
     assert re.findall("<[a-zA-Z/!]+", text) == ["<br", "<seed"]
+
+
+def test_foreign_text_in_a_cell_stays_text() -> None:
+    text = "![x](https://a.example/p.png) | [b](https://a.example) `c` *d* <i>"
+    (row,) = markdown(["a"], [[literal(text)]]).splitlines()[2:]
+    assert row.count(" | ") == 0
+    assert not re.search(r"(?<!\\)[\[\]`*]|<", row)
 
 
 def test_svg_of_one_figure_has_the_same_bytes(tmp_path: Path) -> None:

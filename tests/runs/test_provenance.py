@@ -1,7 +1,14 @@
 import os
 import subprocess
 
-from rectifiers.runs.provenance import code_fingerprint, has_commit, is_changed, provenance
+from rectifiers.runs.provenance import (
+    code_fingerprint,
+    committed_file,
+    has_commit,
+    is_changed,
+    provenance,
+)
+from rectifiers.runtime.files import CHECKOUT, git
 
 
 def test_no_secret_path_host_or_user_is_recorded(monkeypatch) -> None:
@@ -49,6 +56,13 @@ def test_clone_without_history_cannot_deny_a_commit(monkeypatch, tmp_path) -> No
         has_commit.cache_clear()
         assert [has_commit(sha[:12]) for sha in (*shas, "c0de" * 10)] == known
     has_commit.cache_clear()
+
+
+def test_a_hostile_commit_shifts_no_answer() -> None:
+    head = git("rev-parse", "HEAD", at=CHECKOUT)
+    assert committed_file("x\ny", "README.md") is None
+    assert committed_file("HEAD", "README.md") is None  # no commit, but any
+    assert committed_file(head, "CITATION.cff").startswith("cff-version")
 
 
 def test_the_fingerprint_follows_the_code(monkeypatch, tmp_path) -> None:

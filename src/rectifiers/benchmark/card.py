@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from rectifiers.analysis.output import MEASURED, cell, new_figure
 from rectifiers.benchmark import ranking
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
+from rectifiers.benchmark.entries import EntryResults, search
 from rectifiers.benchmark.ranking import BASELINES, Ranking, difference, score_text
-from rectifiers.benchmark.run import EntryResults, refusal, search
-from rectifiers.results.documents import markdown, write_svg
+from rectifiers.benchmark.run import refusal
+from rectifiers.results.documents import literal, markdown, write_svg
 from rectifiers.results.statistics import Mean
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.provenance import code_fingerprint
@@ -202,7 +203,8 @@ def _against_relu(results: EntryResults, relu: EntryResults, tasks: Sequence[str
 def _limits(card: Card) -> str:
     """What is incomplete, and the judged runs that diverged."""
     results = card.results
-    text = "".join(f"{task}: {gap}.\n\n" for task in results.tasks() if (gap := results.gap(task)))
+    gaps = {task: results.gap(task) for task in results.tasks()}
+    text = "".join(f"{task}: {literal(gap)}.\n\n" for task, gap in gaps.items() if gap)
     judged = [run for task in results.tasks() for run in results.judged(task)]
     lost = sum(run.diverged for run in judged)
     return text + (f"{lost} of {len(judged)} judged runs diverged.\n" if judged else "")

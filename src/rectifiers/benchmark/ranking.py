@@ -13,8 +13,8 @@ from math import ceil, exp
 import numpy as np
 
 from rectifiers.benchmark.definition import SIZES, Size, Task, benchmark
-from rectifiers.benchmark.run import EntryResults, RunResult, search, select, val_errors
-from rectifiers.results.documents import Table, markdown
+from rectifiers.benchmark.entries import EntryResults, RunResult, search, select, val_errors
+from rectifiers.results.documents import Table, literal, markdown
 from rectifiers.results.statistics import Mean, mean_of
 
 DRAWS = 2000
@@ -233,7 +233,8 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     parts += [_task_table(entries, task) for task in spec.of_size(size)]
     gaps = []
     for name, results in entries.items():
-        reasons = [f"{task}: {gap}" for task in spec.of_size(size) if (gap := results.gap(task))]
+        missing = {task: results.gap(task) for task in spec.of_size(size)}
+        reasons = [f"{task}: {literal(gap)}" for task, gap in missing.items() if gap]
         if reasons:
             gaps.append([name, "; ".join(reasons)])
     if gaps:

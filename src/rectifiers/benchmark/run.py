@@ -1,212 +1,46 @@
 """The benchmark's runs: what is missing of an entry is run, the search of the learning rate first,
-then the judged runs at the rate that `select` chooses; and an entry's file,
-`results/benchmark/<entry>.json`, with a row per run.
+then the judged runs at the rate that `select` chooses."""
 
-A run's name is the hash of its configuration, so an interrupted entry goes on, and who composes
-task, entry, rate and seed of a row again must come to the same name."""
-
-import json
-from collections.abc import Iterable, Iterator
+import hashlib
+import inspect
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
-
-import numpy as np
-from pydantic import Field, model_validator
-from pydantic_core import from_json
+from pkgutil import resolve_name
 
 from rectifiers.benchmark.definition import ENTRY_GROUPS, Entry, Size, benchmark
+from rectifiers.benchmark.entries import (
+    DIRTY,
+    EntryResults,
+    RunResult,
+    is_installed,
+    missing_runs,
+)
 from rectifiers.claims.measures import has_diverged
 from rectifiers.runner import Overrides, run_all
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find
-from rectifiers.runs.identity import run_id, science
-from rectifiers.runs.provenance import has_commit
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runs.record_parts import Number, Percent, Rate
-from rectifiers.runs.trust import check_overrides
-from rectifiers.runtime.console import printable, stderr, without_progress
+from rectifiers.runtime.console import stderr, without_progress
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import read_bytes, write_text
-from rectifiers.runtime.ranges import Positive
-from rectifiers.runtime.schema import Section, checked
-
-MAX_BYTES = 2**24
-DIRTY = "-dirty"  # as `git describe` marks a checkout with changes
-GUESSING_PCT = 90.0  # error of guessing among ten classes
-
-
-class RunResult(Section):
-    """What is kept of a run's record. The errors are null where the run diverged."""
-
-    task: str
-    rate: Rate
-    seed: int = Field(ge=0)
-    run: str  # hash of its configuration
-    data: str  # hash of its images
-    # of the code that made it, with "-dirty" for changes to it; null: made before it was kept
-    commit: Annotated[str, Field(pattern=rf"^[0-9a-f]{{7,40}}({DIRTY})?$")] | None = None
-    val_error_pct: Percent | None  # after the last epoch
-    least_val_error_pct: Percent | None  # of any epoch
-    test_error_pct: Percent | None
-    least_loss: Number | None  # lowest mean training loss of an epoch, nats
-
-    @model_validator(mode="after")
-    def _check_errors(self) -> "RunResult":
-        errors = (self.val_error_pct, self.least_val_error_pct, self.test_error_pct)
-        if errors.count(None) not in (0, len(errors)):
-            raise ValueError(f"run {self.run}: one error is null, and the other is not")
-        return self
-
-    @property
-    def diverged(self) -> bool:
-        """Whether training ended in numbers that are not finite."""
-        return self.test_error_pct is None
-
-    @property
-    def trained(self) -> bool:
-        """Whether an epoch's mean training loss came below that of the benchmark."""
-        low = self.least_loss is not None and self.least_loss < benchmark().reach
-        return low and not self.diverged
-
-    @property
-    def error_pct(self) -> float:
-        """The error on test; that of guessing where the run diverged."""
-        return GUESSING_PCT if self.test_error_pct is None else self.test_error_pct
-
-
-class EntryResults(Section):
-    """An entry with its runs. refused: by task, why it is not run there."""
-
-    benchmark: str  # hash of the benchmark's definition
-    entry: str
-    overrides: tuple[str, ...]
-    refused: dict[str, str]
-    runs: tuple[RunResult, ...]
-    cost: Positive | None = None  # CPU seconds of a training step over ReLU's
-
-    @model_validator(mode="after")
-    def _check_runs(self) -> "EntryResults":
-        if len({(run.task, run.rate, run.seed) for run in self.runs}) < len(self.runs):
-            raise ValueError("a task, rate and seed stands twice")
-        return self
-
-    def rate(self, task: str) -> float | None:
-        """Return the learning rate that the search chose; None while it is incomplete."""
-        return search(task, self.runs)[1]
-
-    def judged(self, task: str) -> list[RunResult]:
-        """Return the judged runs, by seed."""
-        rate, seeds = self.rate(task), benchmark().tasks[task].seeds
-        runs = (run for run in self.runs if run.task == task and run.rate == rate)
-        return sorted((run for run in runs if run.seed < seeds), key=lambda run: run.seed)
-
-    def gap(self, task: str) -> str | None:
-        """Return why the entry is not ranked on a task, or None: it is refused, or runs miss."""
-        missing = len(missing_runs(task, self.runs))
-        if self.rate(task) is None:
-            missing += benchmark().tasks[task].seeds
-        incomplete = f"{missing} run{'s' * (missing != 1)} missing" if missing else None
-        return printable(self.refused[task]) if task in self.refused else incomplete
-
-    def objection(self) -> str | None:
-        """Return why the leaderboard cannot take the entry as it is, or None: runs miss, or the
-        code of some was not committed or is not of this repository."""
-        for task in self.tasks():
-            if task not in self.refused and (gap := self.gap(task)):
-                size = benchmark().tasks[task].size
-                return f"{task}: {gap}; run the entry again with size={size}"
-        dirty = [run.run for run in self.runs if (run.commit or "").endswith(DIRTY)]
-        if dirty:
-            reason = f"the code of {len(dirty)} run(s) was not committed"
-            return f"{reason}; commit it, remove these runs and run the entry again"
-        for commit in sorted({run.commit for run in self.runs if run.commit is not None}):
-            if has_commit(commit) is False:
-                reason = f"its code is that of commit {commit}, which this repository does not have"
-                return f"{reason}; remove these runs and run the entry again"
-        return None
-
-    def tasks(self) -> list[str]:
-        """Return the tasks that the entry has runs of or is refused on, as the benchmark orders
-        them."""
-        present = {run.task for run in self.runs} | self.refused.keys()
-        return [task for task in benchmark().tasks if task in present]
-
-
-def select(errors: np.ndarray) -> np.ndarray:
-    """Return the index of the rate that a search chooses, [...].
-
-    errors: on val, in percent, [..., rates, seeds], rates ascending, NaN where a run failed. A rate
-    at which any seed failed is out (where all are, those with more failures than others). Of the
-    rest, the lowest rate whose mean lies within one standard error of the best."""
-    failures = np.isnan(errors).sum(-1)
-    filled = np.where(np.isnan(errors), GUESSING_PCT, errors)
-    means = np.where(failures == failures.min(-1, keepdims=True), filled.mean(-1), np.inf)
-    best = means.argmin(-1)[..., None]
-    spread = np.take_along_axis(filled.std(-1, ddof=1), best, -1) / np.sqrt(errors.shape[-1])
-    return (means <= np.take_along_axis(means, best, -1) + spread).argmax(-1)
-
-
-def val_errors(task: str, rates: Iterable[float], runs: Iterable[RunResult]) -> np.ndarray | None:
-    """Return what `select` takes, [rates, search seeds]; None where a run of them is missing."""
-    own = (run for run in runs if run.task == task)
-    by_run = {(run.rate, run.seed): run.val_error_pct if run.trained else np.nan for run in own}
-    places = [[(rate, seed) for seed in benchmark().search_seeds] for rate in rates]
-    if any(place not in by_run for row in places for place in row):
-        return None
-    return np.array([[by_run[place] for place in row] for row in places], dtype=float)
-
-
-def search(task: str, runs: Iterable[RunResult]) -> tuple[list[float], float | None]:
-    """Return the rates of a task's search, ascending, and the chosen one; None while runs of it are
-    missing. Where the choice is an end of the rates, the next one on the ladder joins them."""
-    spec, runs = benchmark(), list(runs)
-    rates = list(spec.tasks[task].rates)
-    while (errors := val_errors(task, rates, runs)) is not None:
-        index = int(select(errors))
-        place = spec.ladder.index(rates[index])
-        is_hopeless = np.isnan(errors[index]).all()
-        if index == 0 and place > 0 and not is_hopeless:
-            rates.insert(0, spec.ladder[place - 1])
-        elif index == len(rates) - 1 and place < len(spec.ladder) - 1 and not is_hopeless:
-            rates.append(spec.ladder[place + 1])
-        else:
-            return rates, rates[index]
-    return rates, None
-
-
-def planned_runs(
-    task: str, runs: Iterable[RunResult], seeds: int | None = None
-) -> list[tuple[float, int]]:
-    """Return (rate, seed) of a task's runs: the search, and once it is there, the judged runs, of
-    the first `seeds`."""
-    rates, chosen = search(task, runs)
-    planned = [(rate, seed) for rate in rates for seed in benchmark().search_seeds]
-    if chosen is not None:
-        most = benchmark().tasks[task].seeds
-        planned += [(chosen, seed) for seed in range(min(seeds or most, most))]
-    return planned
-
-
-def missing_runs(
-    task: str, runs: Iterable[RunResult], seeds: int | None = None
-) -> list[tuple[float, int]]:
-    """Return (rate, seed) of the planned runs that are not among `runs`."""
-    runs = list(runs)
-    present = {(run.rate, run.seed) for run in runs if run.task == task}
-    return [place for place in planned_runs(task, runs, seeds) if place not in present]
+from rectifiers.runtime.files import write_text
 
 
 def run_entry(
-    entry: Entry, size: Size, processes: int | None = None, seeds: int | None = None
+    entry: Entry,
+    size: Size,
+    processes: int | None = None,
+    seeds: int | None = None,
+    before: EntryResults | None = None,
 ) -> EntryResults:
     """Run what is missing of an entry on the tasks of a size; return all results that it has.
 
     processes: how many at a time; None: one per free core. Each makes many runs. seeds: of the
-    judged runs, for a pilot; None: the benchmark's.
+    judged runs, for a pilot; None: the benchmark's. before: results of it that were made elsewhere;
+    what they hold of committed code is not run again.
 
     Raises:
-        InputError: where a function of the entry cannot be imported or called, the data of a task
-            that is not `outside` are not there, or runs failed.
+        InputError: where a function of the entry cannot be imported or called, or has changed since
+            it ran, the data of a task that is not `outside` are not there, or runs failed.
         Stopped: where a signal asked for it; the same call goes on.
     """
     from rectifiers.training.functions import import_function
@@ -214,8 +48,13 @@ def run_entry(
     spec = benchmark()
     configs = {name: entry.config(task) for name, task in spec.tasks.items()}
     for group in ENTRY_GROUPS:
-        import_function(group, next(iter(configs.values())).targets()[group])
-    refused: dict[str, str] = {}
+        config = next(iter(configs.values()))
+        target = config.targets()[group]
+        import_function(group, target)
+        check_unchanged(target.target, config.runs_dir / ".functions" / f"{entry.name}.{group}")
+    others = spec.tasks.keys() - spec.of_size(size).keys()
+    kept = before.refused if before else {}
+    refused: dict[str, str] = {task: kept[task] for task in others & kept.keys()}
     absent: dict[str, str] = {}  # tasks whose data are not there, with the reason
     with without_progress():
         for name, task in spec.of_size(size).items():
@@ -226,7 +65,8 @@ def run_entry(
                 if not task.outside:
                     raise
                 absent[name] = f"{name} is left out: {error}"
-    results = {name: stored_results(name, config) for name, config in configs.items()}
+    known = [run for run in before.runs if DIRTY not in (run.commit or "")] if before else []
+    results = {name: stored_results(name, config, known) for name, config in configs.items()}
     refused |= {name: "its data are not there" for name in absent if not results[name]}
     tasks = {
         name: task
@@ -276,7 +116,23 @@ def run_entry(
         overrides=entry.overrides,
         refused=refused,
         runs=tuple(runs),
+        cost=before.cost if before else None,
     )
+
+
+def check_unchanged(target: str, note: Path) -> None:
+    """Check that a user's function is in the file that it was in when it first ran, of which `note`
+    holds the hash: a run's name does not tell two functions of one name apart."""
+    if is_installed(target):
+        return
+    source = Path(str(inspect.getsourcefile(resolve_name(target))))
+    content = hashlib.sha256(source.read_bytes()).hexdigest()
+    if note.is_file() and note.read_text() != content:
+        raise InputError(
+            f"{source} has changed since {target} ran; give the function another name, or "
+            "runs_dir=<another folder>"
+        )
+    write_text(note, content)
 
 
 def refusal(config: RunConfig) -> str | None:
@@ -298,13 +154,18 @@ def refusal(config: RunConfig) -> str | None:
     return None
 
 
-def stored_results(task: str, config: RunConfig) -> list[RunResult]:
-    """Return the results of a task's runs that are complete in the folder of runs."""
+def stored_results(
+    task: str, config: RunConfig, known: Iterable[RunResult] = ()
+) -> list[RunResult]:
+    """Return the results of a task's runs that are complete in the folder of runs, or known."""
+    by_place = {(run.rate, run.seed): run for run in known if run.task == task}
     results: list[RunResult] = []
     tried: set[tuple[float, int]] = set()
     while new := [place for place in missing_runs(task, results) if place not in tried]:
         tried.update(new)  # what is there may ask for more
-        results += filter(None, (stored_result(task, config, *place) for place in new))
+        for place in new:
+            if run := stored_result(task, config, *place) or by_place.get(place):
+                results.append(run)
     return results
 
 
@@ -332,67 +193,3 @@ def result_of(record: TrainingRecord, task: str) -> RunResult:
         test_error_pct=None if diverged else next(iter(record.protocols.values())).top1_error_pct,
         least_loss=min(losses, default=None),
     )
-
-
-def save(folder: Path, results: EntryResults) -> Path:
-    """Write an entry's file, a line per run, and return its path."""
-    plain = results.model_dump(mode="json")
-    rows = ",\n".join(json.dumps(run) for run in plain.pop("runs"))
-    head = json.dumps(plain, indent=1).removesuffix("\n}")
-    path = folder / f"{results.entry}.json"
-    write_text(path, f'{head},\n "runs": [\n{rows}\n]}}\n')
-    return path
-
-
-def load(path: Path) -> EntryResults:
-    """Read an entry's file, which anybody may have made.
-
-    Raises:
-        InputError: where it cannot be read, is no entry, is of another benchmark or configuration,
-            or its overrides reach beyond `conf/`.
-    """
-    try:
-        results = checked(EntryResults, from_json(read_bytes(path, MAX_BYTES)))
-    except (OSError, ValueError, InputError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"{path} is no usable entry of the benchmark ({printable(reason)}); run it again"
-        ) from error
-    check_overrides(results.overrides, path)
-    for reason in _objections(results, path.stem):
-        raise InputError(f"{path}: {printable(reason)}")
-    return results
-
-
-def _objections(results: EntryResults, stem: str) -> Iterator[str]:
-    spec = benchmark()
-    if results.benchmark != spec.hash:
-        known = f"this is {spec.version}, {spec.hash}"
-        yield f"it is of the benchmark {results.benchmark}, and {known}; run the entry again"
-    entry = Entry.of(results.overrides)
-    if entry.overrides != results.overrides:
-        yield "its overrides are not an activation and an initialiser; run the entry again"
-    if not results.entry == stem == entry.name:
-        yield f"its entry is {entry.name}; name entry and file so"
-    configs: dict[str, RunConfig] = {}
-    for run in results.runs:
-        label = f"run {run.run} of {run.task} at rate {run.rate:g}, seed {run.seed}"
-        if run.task not in spec.tasks:
-            yield f"{label}: {spec.version} has no such task"
-        task = spec.tasks[run.task]
-        if run.task not in configs:
-            configs[run.task] = entry.config(task)
-        changes = {"optim.lr": run.rate, "seed": run.seed}
-        expected = run_id(science(configs[run.task].replaced(changes)))
-        if run.run != expected:
-            yield f"{label} has another configuration: that of the task is run {expected}"
-        is_searched = results.rate(run.task) is not None  # else `objection` says what is missing
-        if is_searched and (run.rate, run.seed) not in planned_runs(run.task, results.runs):
-            yield f"{label} is neither of the search nor of the rate that it found"
-        if run.data != task.data:
-            yield f"{label} is of the data {run.data}, not of the task's"
-
-
-def load_all(folder: Path) -> dict[str, EntryResults]:
-    """Return the entries in a folder, by name."""
-    return {path.stem: load(path) for path in sorted(folder.glob("*.json"))}

@@ -11,8 +11,8 @@ from pandas import DataFrame, Series
 
 from rectifiers.analysis.output import MAPS, MEASURED, new_figure
 from rectifiers.benchmark.definition import benchmark
+from rectifiers.benchmark.entries import GUESSING_PCT, EntryResults, RunResult, search, val_errors
 from rectifiers.benchmark.ranking import REFERENCE, difference, ranked_tasks
-from rectifiers.benchmark.run import GUESSING_PCT, EntryResults, RunResult, search, val_errors
 from rectifiers.results.documents import Table
 
 ONE_SEED = "one seed"
@@ -24,9 +24,9 @@ Made by `python scripts/benchmark.py leaderboard` from the entries in `results/b
 edit.
 
 How often does a cheaper comparison of two activations name the wrong winner? In {least} to {most} %
-of all comparisons, and in up to {worst} % for close pairs. We take each pair of entries that differ
-on a task: the 95 % interval of their difference, paired by seed, excludes 0. The winner by the full
-protocol counts as the right one. A coin toss names the other one in 50 % of all cases.
+of all comparisons; for close pairs, one seed does in up to {worst} %. We take each pair of entries
+that differ on a task: the 95 % interval of their difference, paired by seed, excludes 0. The winner
+by the full protocol counts as the right one. A coin toss names the other one in 50 % of all cases.
 
 ![Share of comparisons that name the other winner](benchmark/shortcuts.svg)
 """

@@ -21,6 +21,7 @@ BARE = re.compile(r"[-+]?\d[\d,.]*|-?")  # a cell that is a number, or has none
 NUMBER = re.compile(r"[-+]?\d[\d,.]*([ <].*)?|-?")  # a cell that begins with one
 QUOTE = re.compile(r"(?<!`)`(?!`)")  # around code
 ELEMENT = re.compile(r"<(?=[a-zA-Z/!?])(?!br>)")
+MARKS = re.compile(r"[\\`*\[\]|]")  # of code, emphasis, links, images and cells
 BORDERING = re.compile(r"(?<!\w)_|_(?!\w)")  # an underscore that begins or ends an emphasis
 
 
@@ -75,6 +76,11 @@ def _plain(cell: str) -> str:
     return "`".join(
         part if i % 2 else BORDERING.sub(r"\_", without_html(part)) for i, part in enumerate(parts)
     )
+
+
+def literal(text: str) -> str:
+    """Return a text from elsewhere as Markdown that shows it as it is."""
+    return MARKS.sub(lambda mark: f"\\{mark[0]}", without_html(printable(text)))
 
 
 def without_html(text: str) -> str:

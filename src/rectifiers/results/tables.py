@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rectifiers.results.documents import Table, estimate
+from rectifiers.results.documents import Table, estimate, literal
 from rectifiers.results.frame import (
     PAPERS_DATA,
     PAPERS_SETTING,
@@ -132,7 +132,7 @@ def _origins(runs: "DataFrame") -> Table:
     """Every run with the code and the machine that made it, which its name does not tell."""
     head = ["experiment", "setting", "seed", "run", "code", "machine"]
     runs = runs.drop_duplicates("run").sort_values(head[:3])
-    lines = runs[head].astype(str).to_numpy().tolist()
+    lines = runs[head].astype(str).map(literal).to_numpy().tolist()
     note = "`code` is the fingerprint of the source; a run with several was resumed by other code."
     return Table("The runs behind these tables", 2, head, lines, note)
 

@@ -16,6 +16,7 @@ from rectifiers.runtime import machine
 from rectifiers.runtime.files import CHECKOUT, git
 
 PACKAGE = Path(__file__).parents[1]
+COMMIT = re.compile(r"[0-9a-f]{7,64}")
 KINDS = (".py", ".c", ".h")  # of source files
 VERSIONS = (
     *("torch", "torchvision", "pytorch-lightning", "torchmetrics", "hydra-core", "numpy"),
@@ -45,7 +46,8 @@ def is_changed() -> bool | None:
 def committed_file(commit: str, path: str) -> str | None:
     """Return a file of the checkout as a commit has it; None where either is not there."""
     reader = _objects()
-    if reader is None or reader.stdin is None or reader.stdout is None:
+    is_usable = COMMIT.fullmatch(commit) and "\n" not in path  # a record may be anybody's
+    if not is_usable or reader is None or reader.stdin is None or reader.stdout is None:
         return None
     try:
         os.write(reader.stdin.fileno(), f"{commit}:{path}\n".encode())
