@@ -57,6 +57,14 @@ def test_a_run_older_than_its_criterion_is_refused(then: str | None) -> None:
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
+def test_an_arm_that_was_chosen_after_its_runs_is_refused() -> None:
+    then = TEXT.replace("activation=prelu", "activation=prelu, activation.init=0.1")
+    assert then != TEXT
+    assert criterion(then) == criterion(TEXT)
+    with pytest.raises(InputError, match=r"claim/table2: arm prelu .* commit old.*first_seed: 40"):
+        check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
+
+
 @pytest.mark.parametrize("folder", ["conf/claim", "conf/experiment/claim"])
 def test_criterion_is_read_at_both_paths(folder: str) -> None:
     texts = {"README.md": "read me", f"{folder}/table2.yaml": TEXT}

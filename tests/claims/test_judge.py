@@ -7,10 +7,18 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from rectifiers.claims.claims import FEWEST
+from made_up import result, training
+from rectifiers.claims.claims import FEWEST, claims
 from rectifiers.claims.claims import Test as Criterion  # which pytest would collect
-from rectifiers.claims.judge import Verdict, combine_verdicts, judge, median_interval
+from rectifiers.claims.judge import (
+    Verdict,
+    _test_result,
+    combine_verdicts,
+    judge,
+    median_interval,
+)
 from rectifiers.results.statistics import mean_of, t_interval
+from rectifiers.runtime.errors import InputError
 
 
 def criterion(supported: dict, contradicted: dict, **more: Any) -> Criterion:
@@ -106,6 +114,16 @@ def test_ratio_without_a_finite_logarithm_is_no_effect() -> None:
     for measured in ((1e300, 1e-300), (1e-300, 1e300), (0.0, 1.0), (1.0, 0.0), (-2.0, -1.0)):
         assert ratio.effect(measured) is None
     assert ratio.effect((3.0, 2.0)) == 1.5
+
+
+def test_arms_are_tested_alike() -> None:
+    claim = next(claim for claim in claims() if claim.name == "table2")
+    made = {arm: {0: training(protocols={"center": result(45, 50)})} for arm in claim.arms}
+    assert _test_result(claim.tests[0], 1, made).finding.n == 1
+    other = result(45, 50) | {"settings": {"scale_px": 9}}
+    made["prelu"] = {0: training(protocols={"center": other})}
+    with pytest.raises(InputError, match="tested by center with several settings"):
+        _test_result(claim.tests[0], 1, made)
 
 
 @pytest.mark.parametrize("statistic", sorted(FEWEST))

@@ -36,6 +36,7 @@ LEVEL = 0.95
 EQUIVALENCE_LEVEL = 0.90  # two one-sided tests at 5 % are one interval of 90 %
 FEWEST = {"mean": 5, "median": 6, "share": 6}  # seeds for which the statistic has an interval
 YES_OR_NO = ("reached", "diverged")  # the measures that are 1 or 0
+PROTOCOLS = ("protocol", "other")  # settings of measures that name a test protocol
 RATE = "optim.lr="
 VAL_ERROR = {"key": "val/top1_error_pct"}
 
@@ -107,6 +108,12 @@ class Measured(Section):
     def value(self, record: TrainingRecord) -> float | None:
         """Return the measure of a run."""
         return MEASURES[self.measure](record, **self.settings)
+
+    def protocols(self) -> set[str]:
+        """Return the test protocols that it reads."""
+        parameters = inspect.signature(MEASURES[self.measure]).bind({}, **self.settings)
+        parameters.apply_defaults()
+        return {parameters.arguments[key] for key in PROTOCOLS if key in parameters.arguments}
 
     def measure_name(self) -> str:
         """Return the measure with its settings, as in `reached(below=0.5)`."""

@@ -276,6 +276,7 @@ def _pairs(arms: Sequence[Mapping[int, TrainingRecord]]) -> Pairs:
 
 def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
     pairs = _pairs([runs[arm] for arm in test.arms()])
+    _check_protocols(test, [record for pair in pairs for record in pair])
     counted = _trained(pairs) if test.leave_out_diverged else pairs
     left_out = len(pairs) - len(counted)
     measured, values = _measured(test, counted)
@@ -288,6 +289,16 @@ def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
     if counts_guesses and test.statistic == "mean" and not test.over:
         trained = describe(test.model_copy(update={"says": WITHOUT_DIVERGED}), pairs)
     return TestResult(test, finding, measured, lost, len(pairs), left_out, trained)
+
+
+def _check_protocols(test: Test, records: Sequence[TrainingRecord]) -> None:
+    for name in test.protocols():
+        tested = [record.protocols[name] for record in records if name in record.protocols]
+        if any(result.settings != tested[0].settings for result in tested):
+            raise InputError(
+                f"the runs of {test.compared()} were tested by {name} with several settings; test "
+                "them again with the same"
+            )
 
 
 def rate_means(search: Search, arm: str, runs: Runs) -> dict[float, float | None]:

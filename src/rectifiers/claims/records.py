@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import lzma
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -37,6 +38,7 @@ CRITERION_FIELDS = (  # of a test
     *("supported", "contradicted", "leave_out_diverged"),
 )
 SEED_KEYS = ("seed", "data.split_seed")
+CALLBACK = re.compile(r"^callbacks\.\w+\.(?=\w+=)")
 Runs = Mapping[str, Mapping[int, TrainingRecord]]  # by arm and seed
 _ARMS: dict[str, str] = {}  # by run
 Read = Callable[[str, str], str | None]  # commit, path -> text
@@ -226,6 +228,9 @@ def check_criteria(
         present = criterion((PLACE / f"{claim.name}.yaml").read_text())
         remedy = f"give first_seed: {max(claim.all_seeds()) + 1}"
         made = [record for arm in runs.values() for record in arm.values()]
+        for arm, by_seed in runs.items():
+            for record in by_seed.values():
+                _check_arm(claim, arm, record, read)
         seeds_of: dict[str, list[int]] = {}  # by commit
         for record in made:
             seeds_of.setdefault(str(record.provenance.git_sha), []).append(record.seed)
@@ -255,6 +260,31 @@ def check_criteria(
     return unknown
 
 
+def _check_arm(claim: Claim, arm: str, record: TrainingRecord, read: Read) -> None:
+    """Check that the commit that ran a record has its arm as it is now: who looks first can choose
+    the arm that wins."""
+    commit = str(record.provenance.git_sha)
+    texts = (read(commit, f"{folder}/{claim.name}.yaml") for folder in FOLDERS)
+    text = next((text for text in texts if text is not None), None)
+    if text is not None and _arms(text).get(arm) != list(map(_first_key, claim.arms[arm])):
+        raise InputError(
+            f"claim/{claim.name}: arm {arm} has other overrides than in commit {commit[:8]}, which "
+            f"ran its seed {record.seed}; give first_seed: {max(claim.all_seeds()) + 1}"
+        )
+
+
+@functools.cache
+def _arms(text: str) -> dict[str, list[str]]:
+    """The overrides of the arms in a claim's file."""
+    arms = ((load_yaml(text) or {}).get("claim") or {}).get("arms") or {}
+    return {arm: list(map(_first_key, overrides)) for arm, overrides in arms.items()}
+
+
+def _first_key(override: str) -> str:
+    """The override with the key of the first claims, in which a callback's had no name."""
+    return CALLBACK.sub("callbacks.", override)
+
+
 def _criterion_of(claim: Claim, commit: str, read: Read) -> list[JsonObject] | None:
     """What decided the claim in a commit; None where it was not there."""
     for folder in FOLDERS:
@@ -265,7 +295,7 @@ def _criterion_of(claim: Claim, commit: str, read: Read) -> list[JsonObject] | N
 
 @functools.cache
 def criterion(text: str) -> list[JsonObject]:
-    """Return what decides a claim, of its file: seeds, measures, arms and bounds. Seeds are a part:
+    """Return what decides a claim, of its file: seeds, measures and bounds. Seeds are a part:
     who asks for more after a look stops when the result suits him."""
     claim = (load_yaml(text) or {}).get("claim") or {}
     seeds = {field: claim.get(field, default) for field, default in SEED_FIELDS.items()}

@@ -13,7 +13,7 @@ from rectifiers.claims.page import claim_page
 from rectifiers.claims.records import arm_hashes, arm_of, runs_of
 from rectifiers.claims.text import FIGURES, FOLDER, data_of, render, scale
 from rectifiers.results.documents import markdown
-from rectifiers.results.frame import code_of, machine_of
+from rectifiers.results.frame import code_of, machine_of, protocol_exclusion_reason
 from rectifiers.results.tables import Row, layout
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -38,6 +38,8 @@ def for_tables(
     for row in rows:
         for claim, arm in row.get("claims", {}).items():
             for record in runs_of(by_name[claim], records)[arm].values():
+                if reason := protocol_exclusion_reason(record):
+                    raise InputError(f"run {record.run} of claim/{claim}: {reason}; test it again")
                 found[record.run] = _made_for(row, record)
     for row in (row for row in rows if "members" in row):
         arms = [arm_hashes()[claim][arm] for claim, arm in row["members"]]

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rectifiers.claims.judge import ClaimResult
+from rectifiers.results.documents import literal
 from rectifiers.results.frame import SAME_IMAGES
 from rectifiers.runs.record import TrainingRecord
 
@@ -27,7 +28,7 @@ def scale(result: ClaimResult, short: bool = True) -> str:
     is_untrained = max(rates) < UNTRAINED
     by_model: dict[str, list[TrainingRecord]] = {}
     for run in runs:
-        by_model.setdefault(str(run.choices.get("model")), []).append(run)
+        by_model.setdefault(literal(str(run.choices.get("model"))), []).append(run)
     networks = []
     for model, own in sorted(by_model.items()):
         networks.append(f"{model} of {_or(run.network.depth for run in own)} layers")
@@ -55,7 +56,7 @@ def _fc_std(runs: Iterable[TrainingRecord]) -> list[str]:
 
 def data_of(run: TrainingRecord) -> str:
     """The option of data; of a folder, what it holds."""
-    return CONTENTS.get(str(run.provenance.data), str(run.choices.get("data")))
+    return CONTENTS.get(str(run.provenance.data), literal(str(run.choices.get("data"))))
 
 
 def _or(numbers: Iterable[int]) -> str:
