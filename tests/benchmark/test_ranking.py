@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmark_made_up import SMALL, results, run, searched
+from benchmark_made_up import SEARCH, SMALL, results, run, searched
 from rectifiers.benchmark import shortcuts
 from rectifiers.benchmark.entries import search, select
 from rectifiers.benchmark.ranking import (
@@ -47,8 +47,13 @@ def test_end_of_the_rates_extends_the_search() -> None:
     assert search("easy", searched("easy", rows)) == ([0.003, 0.01, 0.03, 0.1], 0.01)
     rows[0.003] = (1.0, 1.0)  # the ladder has no lower one
     assert search("easy", searched("easy", rows))[1] == 0.003
-    failing = {rate: (None, None) for rate in (0.01, 0.03, 0.1)}
-    assert search("easy", searched("easy", failing)) == ([0.01, 0.03, 0.1], 0.01)
+    diverging = {rate: (None, None) for rate in (0.01, 0.03, 0.1)}
+    assert search("easy", searched("easy", diverging)) == ([0.003, 0.01, 0.03, 0.1], None)
+    diverging[0.003] = (None, None)
+    assert search("easy", searched("easy", diverging))[1] == 0.003
+    stuck = [run("easy", rate, seed, 90.0, loss=2.3) for rate in rows for seed in SEARCH]
+    stuck = [one for one in stuck if one.rate != 0.003]
+    assert search("easy", stuck) == ([0.01, 0.03, 0.1], 0.01)  # a lower rate helps none of these
     assert search("easy", searched("easy", rows)[1:])[1] is None
 
 

@@ -182,7 +182,8 @@ def search(task: str, runs: Iterable[RunResult]) -> tuple[list[float], float | N
         index = int(select(errors))
         place = spec.ladder.index(rates[index])
         is_hopeless = np.isnan(errors[index]).all()
-        if index == 0 and place > 0 and not is_hopeless:
+        is_too_high = any(run.diverged for run in runs if (run.task, run.rate) == (task, rates[0]))
+        if index == 0 and place > 0 and (is_too_high or not is_hopeless):
             rates.insert(0, spec.ladder[place - 1])
         elif index == len(rates) - 1 and place < len(spec.ladder) - 1 and not is_hopeless:
             rates.append(spec.ladder[place + 1])
