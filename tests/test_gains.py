@@ -120,6 +120,15 @@ def test_an_unknown_module_gets_its_moments_by_quadrature() -> None:
     assert result.map_slope == pytest.approx(2)  # the variance map is q^2
 
 
+def test_a_subclass_has_moments_of_its_own() -> None:
+    class Shifted(nn.ReLU):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) - 0.4
+
+    mean = 1 / math.sqrt(2 * math.pi)  # of ReLU
+    assert moments(Shifted()).second == pytest.approx(0.5 - 0.8 * mean + 0.16)
+
+
 @pytest.mark.parametrize(
     ("factory", "slope"),
     [

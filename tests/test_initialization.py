@@ -183,6 +183,35 @@ def test_what_is_not_understood_is_named_and_left() -> None:
     assert "left as it was" in report.to_markdown()
 
 
+class Step(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x > 0).to(x.dtype)
+
+
+def picky(weight: Tensor, layer: initializers.Layer, generator: torch.Generator) -> float:
+    if layer.name == "0.weight":
+        raise InputError("not this one")
+    return initializers.he(weight, layer, generator)
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({"mode": "backward"}, {"0.weight"}),
+        ({"init": picky}, {"0.weight"}),
+        ({"init": "zeros", "mode": "empirical"}, {"0.weight", "2.weight"}),
+    ],
+)
+def test_layer_that_no_rule_fits_is_left_as_it_was(settings: dict, left: set[str]) -> None:
+    model = nn.Sequential(nn.Linear(16, 32), Step(), nn.Linear(32, 4))
+    before = copy.deepcopy(model.state_dict())
+    report = initialize(model, batch(8, 16), **settings)
+    assert report.left.keys() == left
+    for name, value in model.named_parameters():
+        is_left = name.replace("bias", "weight") in left
+        assert torch.equal(value, before[name]) is is_left
+
+
 def test_model_keeps_buffers_modes_and_random_numbers() -> None:
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Conv2d(4, 4, 3)

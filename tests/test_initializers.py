@@ -14,6 +14,7 @@ from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.chains import Site, initialize_chain, warn_of_drift
+from rectifiers.initialization import initialize
 from rectifiers.initializers import Layer
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
@@ -127,6 +128,22 @@ def test_sparse_keeps_all_of_few_inputs() -> None:
     weights, asked = draw(partial(I.sparse, k=1000))
     assert (weights != 0).all()
     assert asked == pytest.approx(math.sqrt(2 / 50))
+
+
+@pytest.mark.parametrize(("outputs", "k"), [(8, 10), (32, 4)])
+def test_sparse_keeps_signal_of_transposed_convolutions(outputs: int, k: int) -> None:
+    torch.manual_seed(0)
+    layer = nn.ConvTranspose2d(128, outputs, 1)
+    initialize(layer, (1024, 128, 1, 1), partial(I.sparse, k=k))
+    with torch.no_grad():
+        second = layer(torch.randn(1024, 128, 1, 1)).square().mean().item()
+    assert second == pytest.approx(1, abs=0.2)
+
+
+def test_torch_default_states_the_std_of_transposed_convolutions() -> None:
+    layer = nn.ConvTranspose2d(128, 8, 1)
+    (row,) = initialize(layer, (4, 128, 3, 3), "torch_default").layers
+    assert row.std == pytest.approx(row.std_drawn, rel=0.05)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(30, 50), (50, 30)])

@@ -163,6 +163,9 @@ def test_prelus_are_swapped_and_keep_their_slopes(relu: bool) -> None:
     model = nn.Sequential(nn.Conv2d(3, 16, 3), shared, nn.Sequential(shared, nn.ReLU())).eval()
     x, slopes = batch(2, 3, 8, 8), shared.weight
     before = model(x)
+    heard: list[Tensor] = []
+    shared.name = "act"
+    shared.register_forward_hook(lambda _, __, y: heard.append(y))
     assert swap_prelu(model, relu=relu) is model
     assert type(model[1]) is PReLU
     assert model[1] is model[2][0]
@@ -170,7 +173,11 @@ def test_prelus_are_swapped_and_keep_their_slopes(relu: bool) -> None:
     assert not model[1].training
     assert type(model[2][1]) is (PReLU if relu else nn.ReLU)
     assert torch.equal(model(x), before) is not relu
-    assert type(swap_prelu(nn.PReLU())) is PReLU
+    assert len(heard) == 2
+    assert model[1].name == "act"
+    alone = nn.PReLU()
+    assert swap_prelu(alone) is alone
+    assert type(alone) is PReLU
     double = swap_prelu(nn.Sequential(nn.Linear(8, 8), nn.ReLU()).double(), relu=True)
     assert double(batch(2, 8).double()).dtype is torch.float64
 
@@ -196,6 +203,23 @@ def test_slopes_biases_norms_and_embeddings_do_not_decay() -> None:
     }
     assert sum(len(group["params"]) for group in groups) == len(names)
     assert all("lr" not in group for group in groups)
+    torch.optim.SGD(groups, lr=0.1)
+
+
+def test_weights_that_are_computed_decay_by_their_parameters() -> None:
+    norms = nn.utils.parametrizations
+    with pytest.warns(FutureWarning):
+        old = nn.utils.weight_norm(nn.Linear(4, 4))
+    layers = (norms.weight_norm(nn.Conv2d(4, 4, 1)), norms.spectral_norm(nn.Linear(4, 4)), old)
+    model = nn.Sequential(*layers, nn.Linear(4, 4, bias=False))
+    names = {id(p): name for name, p in model.named_parameters()}
+    groups = parameter_groups(model, weight_decay=0.1)
+    weights, biases = ([names[id(p)] for p in group["params"]] for group in groups)
+    assert weights == [
+        *(f"0.parametrizations.weight.original{i}" for i in range(2)),
+        *("1.parametrizations.weight.original", "2.weight_g", "2.weight_v", "3.weight"),
+    ]
+    assert biases == [f"{i}.bias" for i in range(3)]
     torch.optim.SGD(groups, lr=0.1)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from rectifiers.activations import as_module
+from rectifiers.prelu import PReLU
 from rectifiers.quadrature import (
     EXAMPLES,
     REACH,
@@ -26,6 +27,8 @@ from rectifiers.runtime.errors import InputError
 Mode = Literal["forward", "backward", "average"]  # which signal a gain keeps
 FANS = {"fan_in": "forward", "fan_out": "backward"}  # as torch.nn.init calls them
 Distribution = Literal["normal", "uniform", "truncated_normal"]
+# whose moments have closed forms; a subclass may compute something else
+RECTIFIERS = (nn.ReLU, nn.LeakyReLU, nn.PReLU, PReLU, nn.Identity)
 STD_TRUNCATED = 0.879625661  # of a normal number between -2 and 2
 Activation = nn.Module | str | Callable[..., Any]  # as `activations.as_module` takes it
 
@@ -36,14 +39,15 @@ def _rectifier(slope_squared: float) -> Moments:
 
 
 def _closed_form(activation: nn.Module) -> Moments | None:
+    is_known = type(activation) in RECTIFIERS
     match activation:
-        case nn.ReLU():
+        case nn.ReLU() if is_known:
             return _rectifier(0.0)
-        case nn.LeakyReLU():
+        case nn.LeakyReLU() if is_known:
             return _rectifier(activation.negative_slope * activation.negative_slope)
-        case nn.PReLU():
+        case nn.PReLU() if is_known:
             return _rectifier(float(activation.weight.detach().double().square().mean()))
-        case nn.Identity():
+        case nn.Identity() if is_known:
             return _rectifier(1.0)
     method = getattr(activation, "moments", None)
     result = method() if callable(method) else None

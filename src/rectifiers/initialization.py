@@ -145,6 +145,8 @@ class _Filler:
         except UnfitNetworkError:
             raise
         except InputError as error:
+            for tensor, value in self.before[call.name]:  # a run may have filled it already
+                tensor.copy_(value)
             self.left[call.name] = str(error)
             return
         call.weight.copy_(drawn)

@@ -171,15 +171,16 @@ def sparse(
     std: Positive | None = None,
 ) -> float:
     """N(0, std^2) for `k` randomly chosen inputs of each unit (or all, if there are fewer), and 0
-    for the others.
+    for the others. In a transposed convolution, `k` outputs of each input are chosen.
 
     std: None: gain / sqrt(k), which keeps the variance of the responses at any depth; a fixed 0.01
-        does not.
+        does not. In a transposed convolution k is the mean number of inputs of a response.
 
     Returns the std of all entries, including zeros."""
     rows = weight.flatten(1)
     inputs = min(k, rows.shape[1])
-    nonzero_std = layer.forward_gain / math.sqrt(inputs) if std is None else std
+    kept = layer.fan_in * inputs / rows.shape[1]  # `inputs`, where the rows are those of units
+    nonzero_std = layer.forward_gain / math.sqrt(kept) if std is None else std
     _normal(weight, nonzero_std, generator)
     chosen = torch.rand(rows.shape, generator=generator).argsort(dim=1)[:, :inputs]
     mask = torch.zeros(rows.shape, dtype=torch.bool).scatter_(1, chosen, True).view_as(weight)
@@ -282,9 +283,10 @@ def sinusoidal(weight: Tensor, layer: Layer, generator: Generator) -> float:
 
 
 def torch_default(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """The default of `nn.Conv2d` and `nn.Linear`: uniform, with std 1 / sqrt(3 n)."""
+    """The default of `nn.Conv2d` and `nn.Linear`: uniform, with std 1 / sqrt(3 n). For transposed
+    convolutions torch takes n-hat, without regard to the stride."""
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
-    return 1 / math.sqrt(3 * layer.fan_in)
+    return 1 / math.sqrt(3 * weight[0].numel())
 
 
 def check_bias(key: str, bias: float | str) -> None:

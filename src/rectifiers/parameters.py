@@ -36,10 +36,11 @@ def parameter_groups(
         [(1, 0.05), (1, 0.0), (3, 0.0)]
     """
     layers = [m for m in model.modules() if isinstance(m, LAYERS)]
-    weights = [layer.weight for layer in layers]
+    owned = [dict(layer.named_parameters()) for layer in layers]
+    weights = [p for own in owned for name, p in own.items() if _is_of_weight(name)]
     attentions = [m for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
     weights += [p for m in attentions for p in m.parameters(recurse=False) if p.dim() == 2]
-    biases = [layer.bias for layer in layers if layer.bias is not None]
+    biases = [own["bias"] for own in owned if "bias" in own]
     weights, biases = list(dict.fromkeys(weights)), list(dict.fromkeys(biases))
     in_layers = {id(p) for p in weights + biases}
     others = [p for p in model.parameters() if id(p) not in in_layers]
@@ -58,3 +59,10 @@ def parameter_groups(
         for group in groups:
             group["lr"] = lr * bias_lr_factor if group["params"] is biases else lr
     return [group for group in groups if group["params"]]
+
+
+def _is_of_weight(name: str) -> bool:
+    """Return whether a layer's parameter is its weight, or one that the weight is computed from, as
+    by `nn.utils.parametrizations.weight_norm`."""
+    is_part = name.startswith("weight_") and "." not in name  # as torch once did it
+    return name == "weight" or is_part or name.startswith("parametrizations.weight.")

@@ -4,6 +4,8 @@ import io
 import os
 import re
 import shutil
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,16 +17,16 @@ from conftest import compose_config
 from photos import jpeg, photo, write_folder
 from rectifiers.data import images
 from rectifiers.data.images import FolderSplit, read_rgb, unreadable_reason
-from rectifiers.data.sources import Source, folder
+from rectifiers.data.sources import Source, folder, three_splits
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
 from rectifiers.training import train as running
 from rectifiers.training.train import train
 
 
-def encoded(image: Image.Image, kind: str) -> bytes:
+def encoded(image: Image.Image, kind: str, compression: str | None = None) -> bytes:
     file = io.BytesIO()
-    image.save(file, kind)
+    image.save(file, kind, compression=compression)
     return file.getvalue()
 
 
@@ -43,6 +45,42 @@ WHOLE = {
 @pytest.mark.parametrize("body", WHOLE.values(), ids=WHOLE)
 def test_whole_images_are_accepted(body: bytes) -> None:
     assert unreadable_reason(body) is None
+
+
+def deep_png() -> bytes:
+    """A PNG of one pixel with 16 bits per channel, which Pillow opens as RGB."""
+    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(7))), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in chunks
+    )
+
+
+def bitmap_of_16_bits() -> bytes:
+    """A BMP of 4 x 4 px whose colours have 5, 6 and 5 bits."""
+    header = struct.pack("<IiiHHIIiiII", 40, 4, 4, 1, 16, 3, 32, 0, 0, 0, 0)
+    masks = struct.pack("<3I", 0xF800, 0x7E0, 0x1F)
+    return b"BM" + struct.pack("<IHHI", 98, 0, 0, 66) + header + masks + bytes(32)
+
+
+DEPTHS = {  # whether a channel has more than 8 bits; the first five have a 16 somewhere else
+    "rows of 16 bytes": (encoded(photo(9, 5), "BMP"), False),
+    "rows of 160 bytes": (encoded(photo(9, 53), "BMP"), False),
+    "16 bits in all": (bitmap_of_16_bits(), False),
+    "compressed up to byte 16": (encoded(Image.new("RGB", (2, 2)), "TIFF", "tiff_lzw"), False),
+    "values up to 160": (b"P6 4 4 160\n" + bytes(48), False),
+    "values up to 1000": (b"P6 4 4 1000\n" + bytes(96), True),
+    "plain values up to 1000": (b"P3 1 1 1000\n1 2 3\n", True),
+    "16 bits": (deep_png(), True),
+}
+
+
+@pytest.mark.parametrize(("body", "is_deep"), DEPTHS.values(), ids=DEPTHS)
+def test_depth_is_that_of_a_channel(body: bytes, is_deep: bool) -> None:
+    assert ("more than 8 bits" in (unreadable_reason(body) or "")) is is_deep
+    if not is_deep:
+        assert read_rgb(io.BytesIO(body), "it").shape[0] == 3
 
 
 @pytest.mark.parametrize("kind", sorted(WHOLE.keys() - {"with bytes appended"}))
@@ -224,6 +262,24 @@ def test_bad_images_stop_the_run(photos: Path, part: str, damage, monkeypatch) -
     for _ in range(2):  # the second time from memory
         with pytest.raises(InputError, match=sentence):
             train(config, {})
+
+
+@pytest.mark.filterwarnings("ignore:.*others take the places")
+@pytest.mark.parametrize("protocol", ["held_out", "paper"])
+def test_no_validation_image_is_skipped(photos: Path, protocol: str) -> None:
+    overrides = (f"data.root={photos}", f"cache_dir={photos.parent}/cache", "data.bad_images=skip")
+    config = compose_config(*SMALL, *overrides, f"data.protocol={protocol}")
+    three = three_splits(folder(str(photos)))
+    victim = three.train.whole.paths[three.train.indices[0]]  # type: ignore[attr-defined]
+    victim.write_bytes(b"")
+    build.inspect_source(folder(str(photos)), config)
+    victim = three.val.whole.paths[three.val.indices[0]]  # type: ignore[attr-defined]
+    victim.write_bytes(victim.read_bytes()[:-30])
+    if protocol == "paper":
+        build.inspect_source(folder(str(photos)), config)
+    else:
+        with pytest.raises(InputError, match=rf"^{victim} cannot be read .*; repair or remove it$"):
+            build.inspect_source(folder(str(photos)), config)
 
 
 def test_one_process_looks_for_all(photos: Path, opened: list[str], monkeypatch) -> None:

@@ -75,6 +75,12 @@ def test_the_calibration_error_has_fifteen_bins() -> None:
     assert tested["ece"] == pytest.approx((0.39 + 0.69) / 2)
 
 
+def test_scores_rounded_above_one_are_confidences() -> None:
+    scores = torch.tensor([[1.0000001, 0.0], [0.75, 0.25]])
+    tested = Result.from_scores(scores, torch.tensor([0, 1])).calibration
+    assert tested["ece"] == pytest.approx(0.375)
+
+
 def test_batches_add_up_to_the_whole() -> None:
     torch.manual_seed(0)
     conv, flat = nn.ReLU(), nn.PReLU()

@@ -57,6 +57,16 @@ def test_power_series_equals_the_closed_form(c: float) -> None:
         assert map_(Kink(), c, 2.0, weight_variance=1.3) == pytest.approx(expected)
 
 
+def test_a_subclass_has_a_map_of_its_own() -> None:
+    class Square(nn.ReLU):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x**2
+
+    # E[u^2 v^2] = 1 + 2 c^2
+    mapped = M.correlation_map(Square(), 0.5, 1.0, weight_variance=1.0)
+    assert mapped == pytest.approx((1 + 2 * 0.5**2) / 3)
+
+
 def test_correlation_slope_ends_in_chi_1() -> None:
     for activation in (nn.Tanh(), nn.GELU(), nn.ReLU(), A.prelu(3)):
         at_end = M.correlation_slope(activation, 1.0, 0.8, weight_variance=1.5)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,8 @@ LARGEST_PIXELS = 89_000_000  # of an image: 270 MB as RGB
 # What an image file may be by its content, whatever its name says. Other decoders of Pillow start
 # programs.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
+# a raw mode of Pillow's with 16 bits per channel; BGR;16 has 16 bits in all
+SIXTEEN_BITS = re.compile(r"(?!BGR;).*;16[BLN]?")
 # a file that changed more recently may change again without another time of change
 SETTLED_NS = 2_000_000_000
 
@@ -44,8 +47,17 @@ def check_pixels(image: Image.Image) -> None:
         )
     # Pillow clips modes I and F to 255, so a grey photo would turn white; a 16-bit PNG opens as RGB
     deep = image.mode.startswith(("I", "F"))
-    if deep or any("16" in str(tile[3]) for tile in getattr(image, "tile", [])):
+    if deep or any(_is_deep(tile[0], tile[3]) for tile in getattr(image, "tile", [])):
         raise ValueError(f"it has more than 8 bits per channel, mode {image.mode}")
+
+
+def _is_deep(codec: str, arguments: object) -> bool:
+    """Return whether a tile's decoder reads more than 8 bits per channel: by its raw mode, which
+    may come with numbers; that of PPM is the largest value of a channel."""
+    raw_mode, *numbers = arguments if isinstance(arguments, tuple) else (arguments,)
+    if codec in ("ppm", "ppm_plain"):
+        return any(number > 255 for number in numbers)
+    return SIXTEEN_BITS.fullmatch(str(raw_mode)) is not None
 
 
 def unreadable_reason(body: bytes) -> str | None:

@@ -45,6 +45,8 @@ class PixelMoments:
         self._batches = batches
         self.count = 0
         for batch in batches():
+            if not len(batch):  # none of its images can be read
+                continue
             if self.count == 0:
                 total = torch.zeros(batch.shape[1:], dtype=torch.float64)
                 square, low, high = total.clone(), batch[0], batch[0]

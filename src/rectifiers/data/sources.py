@@ -7,7 +7,7 @@ import functools
 import hashlib
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +20,7 @@ import torch
 from filelock import FileLock
 from torchvision import datasets
 
-from rectifiers.data.images import FolderSplit, Inspection, list_classes
+from rectifiers.data.images import FolderSplit, Inspection, list_classes, unreadable_reason
 from rectifiers.data.splits import ArraySplit, Split, choose, part_digest, split_balanced, take
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
@@ -93,10 +93,17 @@ class Source:
     def _mark(self) -> str:
         return UNPINNED if self.pinned is False else ""
 
-    def inspected(self, cache_dir: Path, *, skip_bad: bool) -> "Source":
+    def inspected(
+        self,
+        cache_dir: Path,
+        *,
+        skip_bad: bool,
+        in_splits: Callable[["Source"], "Source"] = lambda source: source,
+    ) -> "Source":
         """Return the source with its hashes, for which all files of all splits are read, or as it
         is with known ones. An image that cannot be read is an InputError; with `skip_bad`, those of
-        training are a warning."""
+        training are a warning, unless `in_splits`, such as `three_splits`, makes them validation
+        images."""
         if self.digests is not None:
             return self
         train, *held_out = (
@@ -105,19 +112,35 @@ class Source:
             else Inspection(split.digest(), [])
             for split in self._splits
         )
+        hashed = replace(self, digests=(train.digest, *(split.digest for split in held_out)))
         fatal = [sentence for inspection in held_out for sentence in inspection.unreadable]
         if not skip_bad:
             fatal = train.unreadable + fatal
         elif train.unreadable:
             message = f"{_first(train.unreadable)}; others take the places of such images"
             warnings.warn(message, stacklevel=2)
+            if (val := in_splits(hashed).val) is not self.val:
+                fatal = _unreadable(val) + fatal
         if fatal:
             raise InputError(_first(fatal))
-        return replace(self, digests=(train.digest, *(split.digest for split in held_out)))
+        return hashed
 
 
 def _first(sentences: Sequence[str]) -> str:
     return sentences[0] + (f" (and {len(sentences) - 1:,} more)" if len(sentences) > 1 else "")
+
+
+def _unreadable(split: Split) -> list[str]:
+    """Return a sentence about each image of a split that cannot be read."""
+    sentences = []
+    for index in range(len(split.labels)):
+        try:
+            # a look at a file is faster than to decode it
+            if not hasattr(split, "encoded") or unreadable_reason(split.encoded(index)):
+                split.image(index)
+        except InputError as error:
+            sentences.append(str(error))
+    return sentences
 
 
 def three_splits(source: Source, val_per_class: int | None = None) -> Source:

@@ -91,6 +91,8 @@ def calibration(scores: Tensor, labels: Tensor) -> dict[str, float | None]:
         return {"nll": None, "brier": None, "ece": None}
     label_score = p.gather(1, labels[:, None])[:, 0]
     confidence, answer = p.max(dim=1)
+    # a mean of scores of 1 may be rounded up, and torchmetrics takes numbers above 1 for logits
+    confidence = confidence.clamp(max=1.0)
     nll = float(-label_score.log().mean())
     return {
         "nll": nll if math.isfinite(nll) else None,

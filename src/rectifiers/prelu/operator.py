@@ -193,10 +193,11 @@ def _is_supported(x: Tensor, slopes: Tensor) -> bool:
 
 
 def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
-    """Replace every `nn.PReLU` of `model` by `PReLU`, in place, and return the model.
+    """Make every `nn.PReLU` of `model` a `PReLU`, in place, and return the model.
 
-    The slopes remain the same parameters, so optimisers and checkpoints stay valid. No layer may
-    change the output of an activation in place, which torch's own PReLU allows.
+    The slopes remain the same parameters, so optimisers and checkpoints stay valid, and hooks stay
+    where they are. No layer may change the output of an activation in place, which torch's own
+    PReLU allows.
 
     relu: whether to replace every `nn.ReLU`, too, by a PReLU with one slope of 0.25.
 
@@ -207,14 +208,13 @@ def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
     """
     swapped: dict[nn.Module, nn.Module] = {}  # a module that stands in two places stays one
     for place, module in list(model.named_modules(remove_duplicate=False)):
-        if type(module) is not nn.PReLU and not (relu and type(module) is nn.ReLU):
+        if type(module) is nn.PReLU:
+            module.__class__ = PReLU
+        if not relu or type(module) is not nn.ReLU:
             continue
         if module not in swapped:
-            slopes = module.weight if isinstance(module, nn.PReLU) else None
-            new = PReLU(1 if slopes is None else slopes.numel()).train(module.training)
-            if slopes is not None:
-                new.weight = slopes
-            elif other := [p for p in model.parameters() if p.is_floating_point()]:
+            new = PReLU().train(module.training)
+            if other := [p for p in model.parameters() if p.is_floating_point()]:
                 new = new.to(other[0])
             swapped[module] = new
         if not place:

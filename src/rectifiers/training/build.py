@@ -134,10 +134,16 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
     0 looks at all images for all ranks."""
     settings = config.data
 
+    def in_splits(source: Source) -> Source:
+        is_paper = settings.protocol == "paper"
+        return source if is_paper else three_splits(source, settings.val_per_class)
+
     def look() -> tuple[str, ...] | None:
         with interruptible("while the images were looked at"):
             skip_bad = settings.bad_images == "skip"
-            return source.inspected(config.cache_dir, skip_bad=skip_bad).digests
+            return source.inspected(
+                config.cache_dir, skip_bad=skip_bad, in_splits=in_splits
+            ).digests
 
     source = replace(source, digests=broadcast_from_rank_zero(look))
     if settings.content not in (None, source.digest):
@@ -146,7 +152,7 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
             f"{source.digest}; point data.root to the right files, or give data.content=null to "
             "name the run by what is there"
         )
-    return source if settings.protocol == "paper" else three_splits(source, settings.val_per_class)
+    return in_splits(source)
 
 
 def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS) -> ImageData:

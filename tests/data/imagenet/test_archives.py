@@ -77,6 +77,7 @@ HOSTILE = [
     (tar_of(("a1.JPEG", bytes(1001))), "claims 1,001 bytes, and such a file has 1,000"),
     (tar_of(("a1.JPEG", bytes(900)))[:1000], r"'a1\.JPEG' is cut short"),
     (tar_of(special("a1.JPEG", tarfile.REGTYPE, size=-1)), "claims -1 bytes|cannot be read as a"),
+    (special("a1", tarfile.GNUTYPE_LONGNAME).tobuf() * 1500, "cannot be read as a tar"),
     (b"", "cannot be read as a tar"),
     (b"no tar at all" * 100, "cannot be read as a tar"),
 ]
@@ -215,6 +216,7 @@ def test_an_inconsistent_devkit_is_refused(changed: dict, reason: str, tmp_path:
         (packed(bytes(archives.DEVKIT_LIMIT + 1)), r"unpacks to more than 67,108,864 bytes"),
         (packed(tar_of(("kit/it.txt", b"it")))[:-20], "cannot be unpacked"),
         (b"no gzip", "cannot be unpacked"),
+        (packed(b"it")[:10] + b"\xff" * 9, "cannot be unpacked"),
         (packed(tar_of(("kit/x", b"it"))), r"has no file '.*meta\.mat'; fetch it again"),
         (packed(tar_of(special(f"{BASE}/meta.mat", tarfile.SYMTYPE, "/etc/passwd"))), "no regular"),
         (packed(tar_of(*((f"kit/{i}", b"") for i in range(1001)))), "more than the 1,000 files"),

@@ -7,6 +7,7 @@ import io
 import os
 import re
 import tarfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -196,7 +197,7 @@ def list_members(
                     members[name] = Member(name, start + info.offset_data, info.size)
                     continue
                 raise refused(f"{archive}: {_printable(name)}", problem)
-    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, OSError, ValueError, OverflowError, RecursionError) as error:
         reason = _printable(str(error))
         raise refused(archive, f"cannot be read as a tar ({reason})") from error
     return [members[name] for name in sorted(members)]
@@ -226,7 +227,7 @@ def read_devkit_files(path: Path) -> tuple[bytes, bytes]:
     try:
         with gzip.open(path) as packed:
             content = packed.read(DEVKIT_LIMIT + 1)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise refused(path, f"cannot be unpacked ({error})") from error
     if len(content) > DEVKIT_LIMIT:
         raise refused(path, f"unpacks to more than {DEVKIT_LIMIT:,} bytes, which no devkit has")
