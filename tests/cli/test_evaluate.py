@@ -1,6 +1,7 @@
 """`scripts/evaluate.py` tests a finished run without training."""
 
 import pickle
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,16 @@ def trained(place: Path, *more: str) -> Outcome:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Outcome:
     return trained(tmp_path_factory.mktemp("evaluate"))
+
+
+def test_a_test_needs_no_checkpoint_that_a_run_began_at(evaluate_py, tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    run.path.unlink()
+    kept = Path(shutil.copy(run.path.with_name("last.ckpt"), tmp_path / "kept.ckpt"))
+    again = trained(tmp_path, f"ckpt_path={kept}")
+    kept.unlink()
+    done = evaluate_py(f"run={again.path.parent}", "evaluation=ten_view")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.process

@@ -1,3 +1,5 @@
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from rectifiers.data.preprocess import (
 from rectifiers.data.sources import ArraySplit, Source, digits
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
+from rectifiers.training.build import build_data, build_preprocess, inspect_source, open_source
 
 GEOMETRY = Geometry(10, 8, True)
 
@@ -67,6 +70,24 @@ def test_key_follows_every_input() -> None:
     others = [inputs, inputs | {"train": "cd"}, inputs | {"preprocess": {"scale": 1}}]
     assert len(set(map(statistics_key, others))) == 3
     assert statistics_key(dict(reversed(inputs.items()))) == statistics_key(inputs)
+
+
+def test_a_users_function_that_changed_is_fitted_anew(tiny, tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    config = tiny(
+        "preprocess=a_users_preprocess.mine", "preprocess.scale=1.0", f"cache_dir={tmp_path}"
+    )
+    keys = []
+    for method in ("pixel_mean", "scalar_mean", "scalar_mean"):
+        text = f"def mine(moments):\n    return P.{method}(moments)\n"
+        (tmp_path / "a_users_preprocess.py").write_text(
+            "from rectifiers.data import preprocess as P\n" + text
+        )
+        sys.modules.pop("a_users_preprocess", None)
+        importlib.invalidate_caches()
+        source = inspect_source(open_source(config), config)
+        keys.append(build_preprocess(config, build_data(config, source))[1])
+    assert keys[0] != keys[1] == keys[2]
 
 
 def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:
