@@ -35,7 +35,7 @@ IMAGE = re.compile(r"^!\[.*\n\n", re.MULTILINE)  # which a terminal does not sho
 
 
 def run(arguments: list[str], jobs: int | None, seeds: int | None, folder: Path) -> None:
-    """Run an entry in `jobs` processes (None: one per free core), of `seeds` judged seeds (None:
+    """Run an entry in `jobs` processes (None: one per core), of `seeds` judged seeds (None:
     the benchmark's); keep its results and its card in `folder`, and print the card."""
     sizes = [a.removeprefix("size=") for a in arguments if a.startswith("size=")] or ["quick"]
     if sizes[-1] not in SIZES:
@@ -122,7 +122,7 @@ def main() -> None:
         help="activation=, init=, their settings, size=, and keys such as trainer= and data.root=; "
         "or a command alone",
     )
-    text = "runs at a time (default: one per free core; on a GPU, one)"
+    text = "runs at a time (default: one per core; on a GPU, one)"
     parser.add_argument("--jobs", type=int, help=text)
     parser.add_argument("--seeds", type=int, help="judged seeds, for a pilot (default: all)")
     text = "the folder of results (default: the project's)"

@@ -147,7 +147,7 @@ def main() -> None:
         if name != "list":
             text = "for every run, such as trainer=gpu; refused if it changes a result"
             add("override", nargs="*", help=text)
-            text = "runs at a time (default: one per free core; on a GPU, one)"
+            text = "runs at a time (default: one per core; on a GPU, one)"
             add("--jobs", type=int, help=text)
             add("--again", action="store_true", help="also make runs that results/claims has")
             add(

@@ -175,7 +175,8 @@ def test_time_left_counts_down_between_the_ends_of_runs(config: RunConfig) -> No
     assert left == ["0:05:00 left", "0:03:21 left"]
 
 
-def test_free_cores_get_a_run_each(config: RunConfig, monkeypatch) -> None:
+def test_cores_get_a_run_each(config: RunConfig, monkeypatch) -> None:
+    monkeypatch.setattr(runner.machine, "usable_cores", lambda: 6)
     monkeypatch.setattr(runner.machine, "free_cores", lambda: 6)
     cpu, gpu = [config] * 8, [config.replaced({"trainer.accelerator": "gpu"})] * 8
     assert share_cores(cpu, None) == (6, 1)
@@ -184,6 +185,9 @@ def test_free_cores_get_a_run_each(config: RunConfig, monkeypatch) -> None:
     assert share_cores(gpu, 2) == (2, 3)
     assert share_cores(cpu, 4) == (4, 1)
     assert share_cores(cpu, 12) == (8, 1)
+    monkeypatch.setattr(runner.machine, "free_cores", lambda: 3)  # others were busy just now
+    assert share_cores(cpu, None) == (6, 1)
+    assert share_cores(cpu[:2], None) == (2, 1)
 
 
 def test_shared_compositions_are_trains() -> None:

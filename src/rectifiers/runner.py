@@ -80,7 +80,7 @@ def run_all(
 
     A run that diverged is complete. The reasons, a line each, are printed at the end, too.
 
-    processes: how many at a time; None: one per free core, and one where any trains on a GPU.
+    processes: how many at a time; None: one per core, and one where any trains on a GPU.
     follow_up: returns the runs that a completed one of this call asks for.
 
     Raises:
@@ -108,14 +108,14 @@ def run_all(
 def share_cores(configs: Sequence[RunConfig], processes: int | None) -> tuple[int, int]:
     """Return (processes at a time, threads of each) for runs on this machine.
 
-    A run gets one of the free cores: two runs of one thread each finish sooner than one run of two
-    threads after the other. On a GPU one run trains at a time."""
-    cores = machine.free_cores()
+    A run gets a core: two runs of one thread each finish sooner than one run of two threads after
+    the other. On a GPU one run trains at a time. The load of the last minute may soon be over, so
+    only threads, which wait for each other, are left out for it."""
     if processes is None:
         on_gpu = any(config.trainer.accelerator == "gpu" for config in configs)
-        processes = 1 if on_gpu else cores
+        processes = 1 if on_gpu else machine.usable_cores()
     processes = max(1, min(processes, len(configs)))
-    return processes, max(1, cores // processes)
+    return processes, max(1, machine.free_cores() // processes)
 
 
 def _plan(progress: Progress, runs: Sequence[Overrides]) -> None:

@@ -34,7 +34,7 @@ def run_entry(
 ) -> EntryResults:
     """Run what is missing of an entry on the tasks of a size; return all results that it has.
 
-    processes: how many at a time; None: one per free core. Each makes many runs. seeds: of the
+    processes: how many at a time; None: one per core. Each makes many runs. seeds: of the
     judged runs, for a pilot; None: the benchmark's. before: results of it that were made elsewhere;
     what they hold of committed code is not run again.
 

@@ -37,12 +37,18 @@ def instructions() -> str:
     return cpu.get_cpu_capability()
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def free_cores() -> int:
     """Return how many cores this process may use and, by the load of the last minute, nobody else
     does; at least 1."""
-    cores = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return max(1, min(usable, cores - round(os.getloadavg()[0])))
+    idle = (os.cpu_count() or 1) - round(os.getloadavg()[0])
+    return max(1, min(usable_cores(), idle))
 
 
 def loader_start_method(workers: int) -> str | None:
