@@ -139,7 +139,8 @@ def test_shortcuts_are_judged_where_pairs_differ() -> None:
         "one seed, search included": [100.0, 100.0],
     }
     text, figure = shortcuts.page(entries)
-    assert "| ReLU's rate for all | 100.0 | 100.0 | 2 |" in text
+    assert "| names the other winner, % | easy (2 pairs) |" in text
+    assert "| ReLU's rate for all | 100.0 |" in text
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels[-1] in ("one seed", "one seed, on val")  # the least harmful stands last
     assert shortcuts.page({"relu": relu, "same": same}) is None

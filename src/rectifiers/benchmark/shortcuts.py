@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from pandas import DataFrame, Series
+from pandas import DataFrame, cut, isna
 
-from rectifiers.analysis.output import MAPS, MEASURED, new_figure
+from rectifiers.analysis.output import MEASURED, new_figure
 from rectifiers.benchmark.definition import benchmark
 from rectifiers.benchmark.entries import GUESSING_PCT, EntryResults, RunResult, search, val_errors
 from rectifiers.benchmark.ranking import REFERENCE, difference, ranked_tasks
@@ -17,16 +17,19 @@ from rectifiers.results.documents import Table
 
 ONE_SEED = "one seed"
 LEAST_FAVOURABLE = 10  # pairs in the table of pairs
+SIZES = {"below 1": 1.0, "1 to 3": 3.0, "3 to 10": 10.0, "above 10": np.inf}  # points, up to
 
 PAGE = """# What shortcuts cost
 
 Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
 edit.
 
-How often does a cheaper comparison of two activations name the wrong winner? In {least} to {most} %
-of all comparisons; for close pairs, one seed does in up to {worst} %. We take each pair of entries
-that differ on a task: the 95 % interval of their difference, paired by seed, excludes 0. The winner
-by the full protocol counts as the right one. A coin toss names the other one in 50 % of all cases.
+How often does a cheaper comparison of two activations name the wrong winner? The closer they are,
+the more often: where their difference in points of error is {size}, in {least} to {most} % of all
+comparisons. A coin toss does in 50 %.
+
+We take each pair of entries that differ on a task: the 95 % interval of their difference, paired by
+seed, excludes 0. The winner by the full protocol counts as the right one.
 
 ![Share of comparisons that name the other winner](benchmark/shortcuts.svg)
 """
@@ -58,6 +61,7 @@ class Judged(NamedTuple):
     shortcut: str
     task: str
     pair: tuple[str, str]
+    points: float  # of error by which the pair differs
     wrong_pct: float
 
 
@@ -78,7 +82,7 @@ def shortcuts(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> list
                 if name in second:
                     gaps = np.sign(mean.mean) * (first[name] - second[name])
                     wrong = 100 * float(np.mean((1 - np.sign(gaps)) / 2))
-                    judged.append(Judged(name, task, pair, wrong))
+                    judged.append(Judged(name, task, pair, abs(mean.mean), wrong))
     return judged
 
 
@@ -117,40 +121,44 @@ def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
     if not judged:
         return None
     frame = DataFrame(judged)
-    by_task = frame.pivot_table("wrong_pct", "shortcut", "task").reindex(columns=tasks)
-    shortcut = frame.groupby("shortcut", sort=False).wrong_pct
-    summary = shortcut.agg(["mean", "count"]).sort_values("mean", ascending=False, kind="stable")
-    rows = []
-    for name, share, number in summary.itertuples():
-        shares = [f"{by_task.loc[name, task]:.1f}" for task in tasks]
-        rows.append([name, f"{share:.1f}", *shares, str(number)])
-    head = ["shortcut", "names the other winner, %", *tasks, "pairs"]
-    task_table = Table("By task", 2, head, rows, MEANINGS.format(one=ONE_SEED).rstrip())
+    frame["size"] = cut(frame.points, [0, *SIZES.values()], labels=list(SIZES))
+    by_size = frame.pivot_table("wrong_pct", "shortcut", "size", observed=True)
+    by_size = by_size.sort_values(by_size.columns[0], ascending=False, kind="stable")
+    by_task = frame.pivot_table("wrong_pct", "shortcut", "task")
+    by_task = by_task.reindex(index=by_size.index, columns=tasks)
+    pairs = frame[frame.shortcut == ONE_SEED]
+    by_size.columns = [f"{size} ({sum(pairs['size'] == size)} pairs)" for size in by_size]
+    by_task.columns = [f"{task} ({sum(pairs.task == task)} pairs)" for task in tasks]
 
     cells = []
-    pairs = [row for row in judged if row.shortcut == ONE_SEED]
-    for row in sorted(pairs, key=lambda row: -row.wrong_pct)[:LEAST_FAVOURABLE]:
+    for row in pairs.sort_values("wrong_pct", ascending=False, kind="stable").itertuples():
         mean = difference(entries[row.pair[0]], entries[row.pair[1]], row.task)
         cells.append([*row.pair, row.task, mean.signed(), f"{row.wrong_pct:.0f}"])
     head = ["entry", "other", "task", "entry minus other, points (95 % CI)", "wrong, %"]
     note = "The pairs for which one seed is wrong most often:"
-    pair_table = Table("By pair", 2, head, cells, note)
-    shares = summary["mean"]
-    worst = max(row.wrong_pct for row in pairs)
-    top = PAGE.format(least=f"{shares.min():.0f}", most=f"{shares.max():.0f}", worst=f"{worst:.0f}")
-    text = "\n".join([top, task_table.markdown(), pair_table.markdown(), VERDICTS])
-    return text, _figure(summary["mean"], by_task)
+    pair_table = Table("By pair", 2, head, cells[:LEAST_FAVOURABLE], note)
+    tables = [_share_table("By size of the difference", by_size, MEANINGS.format(one=ONE_SEED))]
+    tables += [_share_table("By task", by_task), pair_table]
+    close, closest = by_size.iloc[:, 0], by_size.columns[0].partition(" (")[0]
+    top = PAGE.format(size=closest, least=f"{close.min():.0f}", most=f"{close.max():.0f}")
+    return "\n".join([top, *(table.markdown() for table in tables), VERDICTS]), _figure(by_size)
 
 
-def _figure(shares: Series, by_task: DataFrame) -> Figure:
-    """Draw a bar for each shortcut, and a dot for each of its tasks."""
-    figure = new_figure(8, 3.2)
-    axes = figure.subplots()
-    for y, (name, share) in enumerate(shares.items()):
-        axes.barh(y, share, color=MEASURED, alpha=0.35, height=0.6)
-        for wrong in by_task.loc[name]:
-            axes.plot(wrong, y, "o", ms=4, color=MAPS)
-    axes.set_yticks(range(len(shares)), list(shares.index))
-    axes.invert_yaxis()
-    axes.set_xlabel("comparisons that name the other winner, % (dots: one task)")
+def _share_table(title: str, shares: DataFrame, note: str = "") -> Table:
+    """Return a table of shares of comparisons, in percent, a shortcut a row."""
+    cells = shares.map(lambda share: "-" if isna(share) else f"{share:.1f}")
+    rows = [[str(name), *row] for name, row in zip(cells.index, cells.values, strict=True)]
+    return Table(title, 2, ["names the other winner, %", *shares.columns], rows, note.rstrip())
+
+
+def _figure(shares: DataFrame) -> Figure:
+    """Draw a panel for each size of difference, with a bar for each shortcut."""
+    figure = new_figure(8, 2.6)
+    panels = figure.subplots(1, len(shares.columns), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, size in zip(panels, shares.columns, strict=True):
+        axes.barh(range(len(shares)), shares[size], color=MEASURED, height=0.6)
+        axes.set_title(f"difference {size}".replace(" (", "\n("), fontsize=9)
+    panels[0].set_yticks(range(len(shares)), list(shares.index))
+    panels[0].invert_yaxis()
+    figure.supxlabel("comparisons that name the other winner, %", fontsize=10)
     return figure
