@@ -29,7 +29,8 @@ the more often: where their difference in points of error is {size}, in {least} 
 comparisons. A coin toss does in 50 %.
 
 We take each pair of entries that differ on a task: the 95 % interval of their difference, paired by
-seed, excludes 0. The winner by the full protocol counts as the right one.
+seed, excludes 0. The winner by the full protocol counts as the right one. (Of pairs that do not
+differ, one in twenty passes this test, and its winner is chance.)
 
 ![Share of comparisons that name the other winner](benchmark/shortcuts.svg)
 """
