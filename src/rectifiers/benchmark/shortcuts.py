@@ -17,7 +17,7 @@ from rectifiers.results.documents import Table
 
 ONE_SEED = "one seed"
 LEAST_FAVOURABLE = 10  # pairs in the table of pairs
-SIZES = {"below 1": 1.0, "1 to 3": 3.0, "3 to 10": 10.0, "above 10": np.inf}  # points, up to
+SIZES = {"up to 1": 1.0, "1 to 3": 3.0, "3 to 10": 10.0, "above 10": np.inf}  # points, up to
 
 PAGE = """# What shortcuts cost
 
@@ -28,16 +28,16 @@ How often does a cheaper comparison of two activations name the wrong winner? Th
 the more often: where their difference in points of error is {size}, in {least} to {most} % of all
 comparisons. A coin toss does in 50 %.
 
-We take each pair of entries that differ on a task: the 95 % interval of their difference, paired by
-seed, excludes 0. The winner by the full protocol counts as the right one. (Of pairs that do not
-differ, one in twenty passes this test, and its winner is chance.)
+We take each pair of entries, without the controls, that differ on a task: the 95 % interval of
+their difference, paired by seed, excludes 0. The winner by the full protocol counts as the right
+one. (Of pairs that do not differ, one in twenty passes this test, and its winner is chance.)
 
 ![Share of comparisons that name the other winner](benchmark/shortcuts.svg)
 """
 
 MEANINGS = """The shortcuts compare two entries by
 
-- **{one}**: one run of each, at the learning rate that five seeds chose.
+- **{one}**: one run of each, with the same seed, at the learning rate that five seeds chose.
 - **one seed, search included**: one run of each. The search for its learning rate uses only the
   same seed.
 - **ReLU's rate for all**: five runs of each, at the learning rate that was chosen for ReLU.
