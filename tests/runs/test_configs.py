@@ -274,6 +274,10 @@ def no_rule(weight, layer, generator):
     return None
 
 
+def bend_by(y, amount):
+    return bend(y, amount)
+
+
 @pytest.mark.parametrize(
     ("group", "target", "remedy"),
     [
@@ -281,6 +285,7 @@ def no_rule(weight, layer, generator):
         ("activation", "torch.nn.GroupNorm", "needs num_groups"),
         ("init", "rectifiers.activations.relu", r"\(weight, layer, generator\)"),
         ("init", "runs.test_configs.no_rule", "it must return the std"),
+        ("activation", "runs.test_configs.bend_by", "needs amount; give activation.amount"),
     ],
 )
 def test_a_target_of_the_wrong_kind_is_named(group: str, target: str, remedy: str) -> None:

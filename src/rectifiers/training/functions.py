@@ -116,13 +116,14 @@ def _activation_factory(function: Callable[..., Any], target: Target) -> Activat
         and p.name not in (*settings, *channel_keys, LAYER)
     ]
     if needed:
-        is_first = needed == parameters[:1] and needed[0].kind is not needed[0].KEYWORD_ONLY
-        if is_first and not channel_keys and not inspect.isclass(function):
+        is_first = needed[0] is parameters[0] and needed[0].kind is not needed[0].KEYWORD_ONLY
+        takes_tensor = is_first and not channel_keys and not inspect.isclass(function)
+        if takes_tensor and len(needed) == 1:
             return _of_tensors(function, target)
-        lacking = needed[0].name
+        lacking = needed[takes_tensor].name
         raise InputError(
-            f"{name} needs {lacking}; give activation.{lacking}, or a function that needs its "
-            "channels alone"
+            f"{name} needs {lacking}; give activation.{lacking}, or a function of a tensor, or of "
+            "its channels, alone"
         )
 
     def build_activation(channels: int, layer: str = "") -> nn.Module:
