@@ -49,6 +49,7 @@ def entries_of(*errors: float) -> list[EntryResults]:
     [
         ((1, 5, 5, 5, 9), 2, "place 3 of 5, tied with 2 and 4"),
         ((1, 5, 5, 5, 5), 1, "place 2 of 5, tied with 3 to 5"),
+        ((1, 5, 5, 5, 5, 5), 3, "place 4 of 6, tied with 2 to 6"),
         ((1, 5, 9), 2, "place 3 of 3."),
     ],
 )
@@ -83,5 +84,6 @@ def test_parts_not_measured_give_the_reason(tmp_path: Path) -> None:
     made = card(entry, RELU, **dict.fromkeys(PARTS, reason))
     text = made.markdown()
     assert text.count(f"Not measured: {reason}") == 3
+    assert text.splitlines()[2] == f"mish cannot be run: {reason}."
     assert f"easy: {reason}." in text
     assert len(made.write(tmp_path)) == 2

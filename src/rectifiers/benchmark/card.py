@@ -15,7 +15,7 @@ from rectifiers.analysis.output import MEASURED, cell, new_figure
 from rectifiers.benchmark import ranking
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
 from rectifiers.benchmark.entries import EntryResults, search
-from rectifiers.benchmark.ranking import BASELINES, Ranking, difference, score_text
+from rectifiers.benchmark.ranking import BASELINES, Ranking, difference, listed, score_text
 from rectifiers.benchmark.run import refusal
 from rectifiers.results.documents import literal, markdown, write_svg
 from rectifiers.results.statistics import Mean
@@ -147,7 +147,7 @@ def _headline(card: Card) -> str:
     for size in SIZES:
         ranked = ranking.ranked_tasks(entries, size)
         tasks = [task for task in ranked if task in complete]
-        where = f"{name} on {_listed(tasks)} alone" if tasks and tasks != ranked else name
+        where = f"{name} on {listed(tasks)} alone" if tasks and tasks != ranked else name
         sentences = [f"{where}: {_place(Ranking.of(entries, tasks), name)}."] if tasks else []
         if tasks and name != ranking.REFERENCE:
             sentences.append(f"{_against_relu(results, entries[ranking.REFERENCE], tasks)}.")
@@ -157,27 +157,18 @@ def _headline(card: Card) -> str:
             )
         if sentences:
             lines.append(f"{' '.join(sentences)}\n")
+    if not results.runs and results.refused:
+        lines.append(f"{name} cannot be run: {literal(next(iter(results.refused.values())))}.\n")
     return "\n".join(lines) or "No task is complete of both this entry and ReLU.\n"
 
 
 def _place(ranks: Ranking, name: str) -> str:
     """Return "place 4 of 38, tied with 2 to 7"."""
-    placed = [other for other in ranks.names if other not in benchmark().controls]
-    if name not in placed:
+    if name not in ranks.placed:
         return "a control, which is not ranked"
-    own = placed.index(name) + 1
-    place = f"place {own} of {len(placed)}"
-    tied = sorted(placed.index(tie) + 1 for tie in ranks.ties(name) if tie in placed)
-    ties = [other for other in tied if other != own]
-    if not ties:
-        return place
-    is_span = len(ties) > 2 and {*ties, own} >= set(range(ties[0], ties[-1] + 1))
-    return f"{place}, tied with " + (f"{ties[0]} to {ties[-1]}" if is_span else _listed(ties))
-
-
-def _listed(words: Sequence[object]) -> str:
-    *first, last = map(str, words)
-    return f"{', '.join(first)} and {last}" if first else last
+    place = f"place {ranks.placed.index(name) + 1} of {len(ranks.placed)}"
+    tied = ranks.tied_places(name)
+    return f"{place}, tied with {tied}" if tied else place
 
 
 def _against_relu(results: EntryResults, relu: EntryResults, tasks: Sequence[str]) -> str:
@@ -194,9 +185,9 @@ def _against_relu(results: EntryResults, relu: EntryResults, tasks: Sequence[str
             text = f"{task} ({low:.1f} to {high:.1f})"
             way = parts["lower" if mean.mean < 0 else "higher"]
             way.append(f"{abs(mean.mean):.1f} points on {text}")
-    texts = [f"Its error is {way} than ReLU's by {_listed(p)}" for way, p in parts.items() if p]
+    texts = [f"Its error is {way} than ReLU's by {listed(p)}" for way, p in parts.items() if p]
     if unclear:
-        texts.append(f"No clear difference from ReLU on {_listed(unclear)}")
+        texts.append(f"No clear difference from ReLU on {listed(unclear)}")
     return ". ".join(texts)
 
 

@@ -32,6 +32,8 @@ edit. [docs/benchmark.md](../docs/benchmark.md) has the rules.
 - **entry**: an activation. It has He initialisation unless its name adds another one.
 - **error / ReLU's**: the mean test error divided by ReLU's, as a geometric mean over the tasks.
   Below 1 is better than ReLU.
+- **place**, **tied with**: places are in the order of error / ReLU's. Between an entry and those
+  that it is tied with, the difference is not clear: its 95 % interval contains 0.
 - **the tasks** (mlp, conv6, ...): the mean test error in percent. 90.00 is guessing, with which a
   run that diverges counts. The tables below have each task's data, seeds and differences.
 - **trains to depth**: at this depth and at all smaller ones at least half of the seeds train. A
@@ -98,6 +100,33 @@ class Ranking:
         low, high = np.quantile(differences[1:], TAILS, axis=0)
         tied = (low <= 0) & (high >= 0)
         return [other for other, is_tied in zip(self.names, tied, strict=True) if is_tied]
+
+    @property
+    def placed(self) -> list[str]:
+        """The entries that have a place: all but the controls."""
+        return [name for name in self.names if name not in benchmark().controls]
+
+    def tied_places(self, name: str) -> str:
+        """Return the places that a placed entry is tied with, as in "2 to 7, 9 and 12"; a range may
+        hold its own."""
+        own = self.placed.index(name)
+        ties = {self.placed.index(tie) for tie in self.ties(name) if tie in self.placed}
+        runs: list[list[int]] = []  # of places that follow each other, its own among them
+        for place in sorted({own, *ties}):
+            if not runs or place > runs[-1][-1] + 1:
+                runs.append([])
+            runs[-1].append(place)
+        words: list[object] = []
+        for run in runs:
+            others = [place + 1 for place in run if place != own]
+            words += [f"{others[0]} to {others[-1]}"] if len(others) > 2 else others
+        return listed(words)
+
+
+def listed(words: Sequence[object]) -> str:
+    """Return "a, b and c"."""
+    *first, last = map(str, words or [""])
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 @dataclass(frozen=True)
@@ -209,27 +238,25 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     if not tasks:
         return [f"Nothing to compare with: `{REFERENCE}` is complete on no error task.\n"]
     ranks = Ranking.of(entries, tasks)
-    placed = [name for name in ranks.names if name not in spec.controls]
-    tied = ranks.ties(placed[0])
-    head = ["entry", "place", "error / ReLU's (95 % CI)", *(f"{task}, %" for task in tasks)]
-    head += ["trains to depth", "step / ReLU's"]
+    head = ["entry", "place", "tied with", "error / ReLU's (95 % CI)"]
+    head += [*(f"{task}, %" for task in tasks), "trains to depth", "step / ReLU's"]
 
-    def row(name: str, place: str) -> list[str]:
+    def row(name: str, place: str, tied: str) -> list[str]:
         results = entries[name]
         depth = depth_reached(results, size)
         ratio, low, high = ranks.ratio(name)
-        cells = [name, place, f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
+        cells = [name, place, tied or "-", f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
         cells += [score_text(results, task) for task in tasks]
         cells.append("-" if depth is None else str(depth))
         return [*cells, "-" if results.cost is None else f"{results.cost:.2f}"]
 
     rows = []
-    for place, name in enumerate(placed, start=1):
-        rows.append(row(name, f"{place}{' (tied with 1)' * (name in tied and place > 1)}"))
+    for place, name in enumerate(ranks.placed, start=1):
+        rows.append(row(name, str(place), ranks.tied_places(name)))
     parts = [markdown(head, rows)]
     if controls := [name for name in ranks.names if name in spec.controls]:
         parts += ["Controls, which are not ranked:\n"]
-        parts += [markdown(head, [row(name, "-") for name in controls])]
+        parts += [markdown(head, [row(name, "-", "-") for name in controls])]
     parts += [_task_table(entries, task) for task in spec.of_size(size)]
     gaps = []
     for name, results in entries.items():
