@@ -3,6 +3,7 @@ checked and ranked."""
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -20,7 +21,12 @@ from rectifiers.benchmark import entries as filed
 from rectifiers.benchmark import run as running
 from rectifiers.benchmark.definition import Benchmark, Entry, benchmark, task_hash
 from rectifiers.benchmark.entries import EntryResults, load, save
-from rectifiers.benchmark.run import check_unchanged, result_of, run_entry
+from rectifiers.benchmark.run import (
+    check_unchanged,
+    is_of_present_code,
+    result_of,
+    run_entry,
+)
 from rectifiers.cli.composition import compose_job
 from rectifiers.runner import Overrides
 from rectifiers.runs import provenance
@@ -187,10 +193,12 @@ def objectionable(tiny_entry: Entry, entry: EntryResults) -> dict[str, str]:
         changed(data="other"): "is of the data other, not of the task's",
         changed(task="another"): "has no such task",
         changed(seed=0): "stands twice",
+        changed(seed=2**32): r"elu.json: seed=4294967296: should be less",
         changed(val_error_pct=None): "one error is null",
         changed(test_error_pct=101.0): "less than or equal to 100",
         '{"overrides": ["init=he"]}': "not an activation and an initialiser",
         '{"overrides": ["activation=elu", "runs_dir=/tmp"]}': "not an activation",
+        '{"overrides": ["activation=elu", "seed=1"]}': "elu.json: seed=1 cannot be chosen",
         '{"benchmark": "v0"}': "it is of the benchmark v0, and this is tiny",
         '{"entry": "mish"}': "its entry is elu",
         '{"more": 1}': "is no usable entry",
@@ -258,6 +266,27 @@ def test_function_that_changed_since_it_ran_is_refused(tmp_path: Path, monkeypat
     check_unchanged("torch.nn.ReLU", note)
 
 
+def test_function_that_never_ran_may_be_mended(tiny_entry: Entry, tmp_path, monkeypatch) -> None:
+    file = tmp_path / "another_users_file.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = Entry.of([*tiny_entry.places, "activation=another_users_file.f"])
+    file.write_text("def f(x):\n    return None\n")
+    assert "makes NoneType" in run_entry(entry, "quick").refused["tiny"]
+    file.write_text("def f(x):\n    return x.sin()  # longer, so Python compiles it again\n")
+    monkeypatch.delitem(sys.modules, "another_users_file")
+    assert run_entry(entry, "quick").gap("tiny") is None
+
+
+def test_stored_runs_of_a_changed_function_do_not_stay(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running, "committed_file", lambda commit, path: "old")
+    stored = run("easy", 0.1, 0, 1.0).model_copy(update={"commit": "c0dec0de"})
+    for content, is_same in (("old\n", True), ("new\n", False)):
+        (tmp_path / "my_file.py").write_text(content)
+        assert is_of_present_code(stored, ["my_file.py"]) == is_same
+    assert is_of_present_code(stored, [])
+
+
 def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) -> None:
     entry = Entry.of([*tiny_entry.places, *THRESHOLD])
     refused = run_entry(entry, "quick")
@@ -296,6 +325,7 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
         ({}, None),
         ({"runs": [*rows, last | {"commit": None}]}, "the commit of its code is not known"),
         (own, f"commit {last['commit']} has no my_file.py; commit it"),
+        ({"runs": []}, "tiny: 11 runs missing; run the entry again"),
     ):
         entry = checked(EntryResults, json.loads(text) | changes)
         assert str(entry.objection()).startswith(str(reason))

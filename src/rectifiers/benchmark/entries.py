@@ -116,27 +116,29 @@ class EntryResults(Section):
     def objection(self) -> str | None:
         """Return why the leaderboard cannot take the entry as it is, or None: runs miss, or the
         code of some was not committed or is not of this repository."""
-        for task in self.tasks():
-            if task not in self.refused and (gap := self.gap(task)):
-                size = benchmark().tasks[task].size
-                return f"{task}: {gap}; run the entry again with size={size}"
+        spec, present = benchmark(), self.tasks()
+        sizes = {spec.tasks[task].size for task in present} or {"quick"}
+        for name, task in spec.tasks.items():  # data of a user's may lack, and with them the task
+            is_asked = name in present or (task.size in sizes and not task.outside)
+            if is_asked and name not in self.refused and (gap := self.gap(name)):
+                return f"{name}: {gap}; run the entry again with size={task.size}"
+        again = "remove this file, and run the entry again with runs_dir=<another folder>"
         dirty = [run.run for run in self.runs if (run.commit or "").endswith(DIRTY)]
         if dirty:
-            reason = f"the code of {len(dirty)} run(s) was not committed"
-            return f"{reason}; commit it, remove these runs and run the entry again"
+            return f"the code of {len(dirty)} run(s) was not committed; commit it, {again}"
         if self.entry not in WITHOUT_COMMIT and any(run.commit is None for run in self.runs):
-            return "the commit of its code is not known; run the entry again in a clone with git"
+            return f"the commit of its code is not known; in a clone with git, {again}"
         for commit in sorted({run.commit for run in self.runs if run.commit is not None}):
             if has_commit(commit) is False:
                 reason = f"its code is that of commit {commit}, which this repository does not have"
-                return f"{reason}; remove these runs and run the entry again"
-            for file in self._files() if has_commit(commit) else ():
+                return f"{reason}; {again}"
+            for file in self.files() if has_commit(commit) else ():
                 if committed_file(commit, file) is None:
-                    return f"commit {commit} has no {file}; commit it and run the entry again"
+                    return f"commit {commit} has no {file}; commit it, {again}"
         return None
 
-    def _files(self) -> list[str]:
-        """The files of the user's functions that the entry names."""
+    def files(self) -> list[str]:
+        """Return the files of the user's functions that the entry names."""
         pairs = (override.partition("=")[::2] for override in self.overrides)
         targets = [target for key, target in pairs if key.endswith("._target_")]
         own = [target for target in targets if not is_installed(target)]
@@ -239,7 +241,11 @@ def load(path: Path) -> EntryResults:
             f"{path} is no usable entry of the benchmark ({printable(reason)}); run it again"
         ) from error
     check_overrides(results.overrides, path)
-    for reason in _objections(results, path.stem):
+    try:
+        reason = next(_objections(results, path.stem), None)
+    except InputError as error:  # of an override or a seed that no run could have
+        reason = str(error)
+    if reason is not None:
         raise InputError(f"{path}: {printable(reason)}")
     return results
 
@@ -255,6 +261,7 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
     if not results.entry == stem == entry.name:
         yield f"its entry is {entry.name}; name entry and file so"
     configs: dict[str, RunConfig] = {}
+    planned: dict[str, set[tuple[float, int]]] = {}
     for run in results.runs:
         label = f"run {run.run} of {run.task} at rate {run.rate:g}, seed {run.seed}"
         if run.task not in spec.tasks:
@@ -262,12 +269,13 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
         task = spec.tasks[run.task]
         if run.task not in configs:
             configs[run.task] = entry.config(task)
+            if results.rate(run.task) is not None:  # else `objection` says what is missing
+                planned[run.task] = set(planned_runs(run.task, results.runs))
         changes = {"optim.lr": run.rate, "seed": run.seed}
         expected = run_id(science(configs[run.task].replaced(changes)))
         if run.run != expected:
             yield f"{label} has another configuration: that of the task is run {expected}"
-        is_searched = results.rate(run.task) is not None  # else `objection` says what is missing
-        if is_searched and (run.rate, run.seed) not in planned_runs(run.task, results.runs):
+        if run.task in planned and (run.rate, run.seed) not in planned[run.task]:
             yield f"{label} is neither of the search nor of the rate that it found"
         if run.data != task.data:
             yield f"{label} is of the data {run.data}, not of the task's"

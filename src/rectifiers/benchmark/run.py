@@ -19,6 +19,7 @@ from rectifiers.claims.measures import has_diverged
 from rectifiers.runner import Overrides, run_all
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find
+from rectifiers.runs.provenance import committed_file
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import stderr, without_progress
 from rectifiers.runtime.errors import InputError
@@ -36,7 +37,7 @@ def run_entry(
 
     processes: how many at a time; None: one per core. Each makes many runs. seeds: of the
     judged runs, for a pilot; None: the benchmark's. before: results of it that were made elsewhere;
-    what they hold of committed code is not run again.
+    what they hold of committed code, with the user's functions as they are, is not run again.
 
     Raises:
         InputError: where a function of the entry cannot be imported or called, or has changed since
@@ -47,11 +48,10 @@ def run_entry(
 
     spec = benchmark()
     configs = {name: entry.config(task) for name, task in spec.tasks.items()}
-    for group in ENTRY_GROUPS:
-        config = next(iter(configs.values()))
-        target = config.targets()[group]
+    config = next(iter(configs.values()))
+    targets = {group: config.targets()[group] for group in ENTRY_GROUPS}
+    for group, target in targets.items():
         import_function(group, target)
-        check_unchanged(target.target, config.runs_dir / ".functions" / f"{entry.name}.{group}")
     others = spec.tasks.keys() - spec.of_size(size).keys()
     kept = before.refused if before else {}
     refused: dict[str, str] = {task: kept[task] for task in others & kept.keys()}
@@ -65,7 +65,9 @@ def run_entry(
                 if not task.outside:
                     raise
                 absent[name] = f"{name} is left out: {error}"
-    known = [run for run in before.runs if DIRTY not in (run.commit or "")] if before else []
+    known = (
+        [run for run in before.runs if is_of_present_code(run, before.files())] if before else []
+    )
     results = {name: stored_results(name, config, known) for name, config in configs.items()}
     refused |= {name: "its data are not there" for name in absent if not results[name]}
     tasks = {
@@ -73,6 +75,9 @@ def run_entry(
         for name, task in spec.of_size(size).items()
         if name not in refused and name not in absent
     }
+    if tasks or any(results.values()):  # a function that never ran may be mended
+        for group, target in targets.items():
+            check_unchanged(target.target, config.runs_dir / ".functions" / f"{entry.name}.{group}")
     places: dict[Overrides, tuple[str, float, int]] = {}
 
     def next_runs(name: str) -> list[Overrides]:
@@ -133,6 +138,15 @@ def check_unchanged(target: str, note: Path) -> None:
             "runs_dir=<another folder>"
         )
     write_text(note, content)
+
+
+def is_of_present_code(run: RunResult, files: Iterable[str]) -> bool:
+    """Return whether a run's code was committed, with the user's `files` as they are here."""
+    commit, paths = run.commit or "", [Path(file) for file in files]
+    return DIRTY not in commit and all(
+        path.is_file() and path.read_text().strip() == committed_file(commit, str(path))
+        for path in paths
+    )
 
 
 def refusal(config: RunConfig) -> str | None:
