@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pytorch_lightning import LightningModule, Trainer
@@ -92,12 +93,51 @@ class Stopper(Callback):
         trainer.should_stop = True
 
 
+def timer(duration: str, interval: str) -> tuple[str, ...]:
+    return (
+        "+callbacks.timer._target_=pytorch_lightning.callbacks.Timer",
+        f"+callbacks.timer.duration={{{duration}}}",
+        f"+callbacks.timer.interval={interval}",
+    )
+
+
 def test_whoever_stops_a_run_is_named(tiny) -> None:
-    timer = ("+callbacks.timer._target_=pytorch_lightning.callbacks.Timer",)
-    timer += ("+callbacks.timer.duration={milliseconds: 1}", "+callbacks.timer.interval=epoch")
-    assert train(tiny(*timer, "trainer.max_epochs=3"), {}).record.stopped_by == "Timer"
     own = f"+callbacks.mine._target_={Stopper.__module__}.{Stopper.__name__}"
-    assert train(tiny(own, "trainer.max_epochs=3"), {}).record.stopped_by == "a callback"
+    at_once = (*STOPPING, "+callbacks.early_stopping.stopping_threshold=100")
+    late = timer("hours: 1", "epoch")
+    for stopping, name in (
+        (timer("milliseconds: 1", "epoch"), "Timer"),
+        ((own, *late), "a callback"),
+        ((*at_once, *late), "EarlyStopping"),
+        ((*STOPPING, *timer("milliseconds: 1", "epoch")), "Timer"),
+    ):
+        record = train(tiny("trainer.max_epochs=3", *stopping), {}).record
+        assert (record.epochs, record.stopped_by) == (1, name)
+
+
+@pytest.mark.parametrize(
+    ("interval", "epochs", "stopped_by"),
+    [("epoch", 3, "Timer"), ("step", 1, "Timer"), ("epoch", 1, None)],
+)
+def test_run_without_time_has_an_epoch(tiny, interval: str, epochs: int, stopped_by) -> None:
+    asked = (f"trainer.max_epochs={epochs}", *timer("seconds: 0", interval))
+    record = train(tiny(*asked), {}).record
+    assert (record.epochs, record.stopped_by) == (1, stopped_by)
+
+
+def test_time_may_be_over_when_a_killed_run_continues(tiny, monkeypatch) -> None:
+    asked = ("checkpoint.every_n_steps=2", *timer("seconds: 1", "step"))
+    clock = SimpleNamespace(monotonic=lambda: clock.now, now=0.0)
+    monkeypatch.setattr("pytorch_lightning.callbacks.timer.time", clock)
+
+    class Slow(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
+            if trainer.global_step == 14:  # of the second epoch
+                clock.now = 2.0
+
+    cut(tiny(*asked), 14, Slow())
+    record = train(tiny(*asked), {}).record
+    assert (record.epochs, record.stopped_by) == (2, "Timer")
 
 
 def test_own_callback_may_log_the_monitored() -> None:

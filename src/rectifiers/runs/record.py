@@ -106,7 +106,7 @@ class TrainingRecord(_Common):
     """Epochs after which the learning rate dropped."""
     epochs: Count
     stopped_by: str | None = Field(None, exclude_if=lambda name: name is None)
-    """The callback that ended the training before its last epoch, such as EarlyStopping."""
+    """The callback that ended the training before its last step, such as EarlyStopping."""
     history: list[Epoch]
     """Numbers of each epoch; null for a number that is not finite."""
     images: SplitSizes
@@ -126,7 +126,7 @@ class TrainingRecord(_Common):
             {
                 "diverged": (self.status == "diverged") == (self.diverged is not None),
                 "epochs": self.epochs == done <= planned
-                and is_short == (self.stopped_by is not None),
+                and (self.stopped_by is not None or not is_short),
                 **{
                     f"history.{i}": row.get("epoch") == i + 1
                     and "train_loss" in row

@@ -8,7 +8,7 @@ from zipfile import is_zipfile
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, Checkpoint, EarlyStopping, Timer
+from pytorch_lightning.callbacks import Callback, Checkpoint, Timer
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
@@ -163,6 +163,16 @@ class EpochMeasure(Callback):
         raise NotImplementedError
 
 
+def _has_stopped(callback: Callback) -> bool:
+    """Return whether a callback tells that it has ended the training."""
+    if isinstance(callback, Timer):
+        left = callback.time_remaining()
+        return left is not None and left <= 0
+    # where EarlyStopping ends the first epoch, its `stopped_epoch` is 0 as before
+    told = ("stopped_epoch", "stopping_reason_message")
+    return any(getattr(callback, name, None) for name in told)
+
+
 class EpochEnd(Checkpoint):
     """Does what follows an epoch: `EpochMeasure`s add to its row, `last.ckpt` is written, and rank
     0 logs and shows the rows of all epochs so far.
@@ -202,10 +212,9 @@ class EpochEnd(Checkpoint):
         for callback in callbacks:
             if isinstance(callback, EpochMeasure):
                 module.history[-1] |= callback.measure(module)
-        if trainer.should_stop and len(module.history) < max_epochs:
-            stopping = [c for c in callbacks if getattr(c, "stopped_epoch", 0)]
-            stopping += [c for c in callbacks if isinstance(c, EarlyStopping | Timer)]
-            module.stopped_by = type(stopping[0]).__name__ if stopping else "a callback"
+        if trainer.should_stop and trainer.global_step < max_epochs * trainer.num_training_batches:
+            stopping = [type(c).__name__ for c in callbacks if _has_stopped(c)]
+            module.stopped_by = stopping[0] if stopping else "a callback"
         trainer.save_checkpoint(self.folder / LAST)
         if trainer.is_global_zero:
             log_history(trainer.loggers, module.history)

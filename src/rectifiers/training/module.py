@@ -95,6 +95,10 @@ class Classifier(pl.LightningModule):
         self.schedule.start(optimizer)
         return optimizer
 
+    def on_fit_start(self) -> None:
+        # a Timer whose time is over would end the run here, without an epoch for its record
+        self.trainer.should_stop = False
+
     def on_train_start(self) -> None:
         self.schedule.restore(self._schedule_state)
         if self.stopped_by is not None:  # it was killed between its last epoch and its record
