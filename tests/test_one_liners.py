@@ -178,6 +178,12 @@ def test_prelus_are_swapped_and_keep_their_slopes(relu: bool) -> None:
     alone = nn.PReLU()
     assert swap_prelu(alone) is alone
     assert type(alone) is PReLU
+    act = nn.ReLU()
+    act.register_forward_hook(lambda _, __, y: heard.append(y))
+    assert swap_prelu(act, relu=True) is act
+    act(x)
+    assert len(heard) == 3
+    assert act.weight.item() == 0.25
     double = swap_prelu(nn.Sequential(nn.Linear(8, 8), nn.ReLU()).double(), relu=True)
     assert double(batch(2, 8).double()).dtype is torch.float64
 

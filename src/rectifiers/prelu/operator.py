@@ -199,26 +199,20 @@ def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
     where they are. No layer may change the output of an activation in place, which torch's own
     PReLU allows.
 
-    relu: whether to replace every `nn.ReLU`, too, by a PReLU with one slope of 0.25.
+    relu: whether to make every `nn.ReLU`, too, a PReLU, with one slope of 0.25.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.PReLU(8), nn.Linear(8, 8), nn.ReLU())
         >>> swap_prelu(model, relu=True)[3]
         PReLU(num_parameters=1)
     """
-    swapped: dict[nn.Module, nn.Module] = {}  # a module that stands in two places stays one
-    for place, module in list(model.named_modules(remove_duplicate=False)):
+    for module in list(model.modules()):
         if type(module) is nn.PReLU:
             module.__class__ = PReLU
-        if not relu or type(module) is not nn.ReLU:
-            continue
-        if module not in swapped:
-            new = PReLU().train(module.training)
+        elif relu and type(module) is nn.ReLU:
+            new = PReLU()
             if other := [p for p in model.parameters() if p.is_floating_point()]:
                 new = new.to(other[0])
-            swapped[module] = new
-        if not place:
-            return swapped[module]
-        parent, _, name = place.rpartition(".")
-        setattr(model.get_submodule(parent), name, swapped[module])
+            module.__class__, module.num_parameters = PReLU, 1
+            module.weight = new.weight
     return model
