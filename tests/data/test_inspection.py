@@ -64,6 +64,22 @@ def bitmap_of_16_bits() -> bytes:
     return b"BM" + struct.pack("<IHHI", 98, 0, 0, 66) + header + masks + bytes(32)
 
 
+def tiff_of_planes() -> bytes:
+    """A TIFF of 2 x 2 px with 16 bits per channel, each channel in a plane of its own."""
+    head = b"II*\0" + struct.pack("<I", 8)
+    short, long = 3, 4
+    start = len(head) + 2 + 9 * 12 + 4  # of what no entry has room for
+    entries = (
+        *((256, short, 1, 2), (257, short, 1, 2), (258, short, 3, start), (259, short, 1, 1)),
+        *((262, short, 1, 2), (273, long, 3, start + 6), (277, short, 1, 3)),
+        *((279, long, 3, start + 18), (284, short, 1, 2)),
+    )
+    fields = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    offsets = (start + 30 + 8 * plane for plane in range(3))
+    tail = struct.pack("<3H6I", 16, 16, 16, *offsets, 8, 8, 8) + bytes(24)
+    return head + struct.pack("<H", len(entries)) + fields + bytes(4) + tail
+
+
 DEPTHS = {  # whether a channel has more than 8 bits; the first five have a 16 somewhere else
     "rows of 16 bytes": (encoded(photo(9, 5), "BMP"), False),
     "rows of 160 bytes": (encoded(photo(9, 53), "BMP"), False),
@@ -73,6 +89,7 @@ DEPTHS = {  # whether a channel has more than 8 bits; the first five have a 16 s
     "values up to 1000": (b"P6 4 4 1000\n" + bytes(96), True),
     "plain values up to 1000": (b"P3 1 1 1000\n1 2 3\n", True),
     "16 bits": (deep_png(), True),
+    "16 bits in planes": (tiff_of_planes(), True),
 }
 
 

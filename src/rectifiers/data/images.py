@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import PIL
 from PIL import Image
+from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 from torch import Tensor
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms.v2.functional import pil_to_tensor
@@ -47,6 +48,8 @@ def check_pixels(image: Image.Image) -> None:
         )
     # Pillow clips modes I and F to 255, so a grey photo would turn white; a 16-bit PNG opens as RGB
     deep = image.mode.startswith(("I", "F"))
+    if isinstance(image, TiffImageFile):  # the raw mode of a plane has no depth
+        deep = deep or max(image.tag_v2.get(BITSPERSAMPLE, (1,))) > 8
     if deep or any(_is_deep(tile[0], tile[3]) for tile in getattr(image, "tile", [])):
         raise ValueError(f"it has more than 8 bits per channel, mode {image.mode}")
 
