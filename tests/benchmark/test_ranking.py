@@ -54,6 +54,8 @@ def test_end_of_the_rates_extends_the_search() -> None:
     stuck = [run("easy", rate, seed, 90.0, loss=2.3) for rate in rows for seed in SEARCH]
     stuck = [one for one in stuck if one.rate != 0.003]
     assert search("easy", stuck) == ([0.01, 0.03, 0.1], 0.01)  # a lower rate helps none of these
+    stuck.append(run("easy", 0.01, 0, None))  # a judged run
+    assert search("easy", stuck)[1] == 0.01
     assert search("easy", searched("easy", rows)[1:])[1] is None
 
 

@@ -184,7 +184,8 @@ def search(task: str, runs: Iterable[RunResult]) -> tuple[list[float], float | N
         index = int(select(errors))
         place = spec.ladder.index(rates[index])
         is_hopeless = np.isnan(errors[index]).all()
-        is_too_high = any(run.diverged for run in runs if (run.task, run.rate) == (task, rates[0]))
+        lowest = [run for run in runs if (run.task, run.rate) == (task, rates[0])]
+        is_too_high = any(run.diverged for run in lowest if run.seed in spec.search_seeds)
         if index == 0 and place > 0 and (is_too_high or not is_hopeless):
             rates.insert(0, spec.ladder[place - 1])
         elif index == len(rates) - 1 and place < len(spec.ladder) - 1 and not is_hopeless:
