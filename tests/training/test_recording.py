@@ -32,6 +32,7 @@ def test_record_keeps_the_typed_overrides(tiny) -> None:
         ("+runs_dir=/home/somebody/runs", []),
         ("ckpt_path=/home/somebody/last.ckpt", []),
         ("callbacks.model_checkpoint.dirpath=/home/somebody", []),
+        ("+callbacks.mine={_target_: a.B, dirpath: /home/somebody}", []),
         ("+optim.dampening=0.5", ["+optim.dampening=0.5"]),
     ],
 )

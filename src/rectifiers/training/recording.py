@@ -196,7 +196,7 @@ def without_places(overrides: Sequence[str]) -> list[str]:
         key = override.partition("=")[0].lstrip("+~")
         if key == "data.root":
             kept.append("data.root=FOLDER")
-        elif not key.endswith(".dirpath") and re.split(r"[./@]", key)[0] not in OF_THIS_MACHINE:
+        elif "dirpath" not in override and re.split(r"[./@]", key)[0] not in OF_THIS_MACHINE:
             kept.append(override)
     return kept
 
