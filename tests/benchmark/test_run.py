@@ -254,15 +254,16 @@ def test_results_that_were_made_elsewhere_stay(
     assert len(calls) > len(there.runs) // 2  # nothing of uncommitted code stays
 
 
-def test_function_that_changed_since_it_ran_is_refused(tmp_path: Path, monkeypatch) -> None:
-    file, note = tmp_path / "a_users_file.py", tmp_path / "runs" / "note"
-    file.write_text("def f(x):\n    return x\n")
+@pytest.mark.parametrize("name", ["f", "g"])
+def test_function_that_changed_since_it_ran_is_refused(name, tmp_path: Path, monkeypatch) -> None:
+    file, note = tmp_path / f"a_users_{name}.py", tmp_path / "runs" / "note"
+    file.write_text("import functools\ndef f(x):\n    return x\ng = functools.partial(f)\n")
     monkeypatch.syspath_prepend(tmp_path)
     for _ in range(2):
-        check_unchanged("a_users_file.f", note)
+        check_unchanged(f"a_users_{name}.{name}", note)
     file.write_text("def f(x):\n    return -x\n")
-    with pytest.raises(InputError, match=r"a_users_file.py has changed since a_users_file.f ran"):
-        check_unchanged("a_users_file.f", note)
+    with pytest.raises(InputError, match=rf"{file.name} has changed since a_users_\w.{name} ran"):
+        check_unchanged(f"a_users_{name}.{name}", note)
     check_unchanged("torch.nn.ReLU", note)
 
 

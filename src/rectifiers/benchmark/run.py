@@ -2,10 +2,8 @@
 then the judged runs at the rate that `select` chooses."""
 
 import hashlib
-import inspect
 from collections.abc import Iterable
 from pathlib import Path
-from pkgutil import resolve_name
 
 from rectifiers.benchmark.definition import ENTRY_GROUPS, Entry, Size, benchmark
 from rectifiers.benchmark.entries import (
@@ -128,10 +126,12 @@ def run_entry(
 def check_unchanged(target: str, note: Path) -> None:
     """Check that a user's function is in the file that it was in when it first ran, of which `note`
     holds the hash: a run's name does not tell two functions of one name apart."""
-    if is_installed(target):
+    from rectifiers.training.functions import source_file
+
+    source = None if is_installed(target) else source_file(target)
+    if source is None:
         return
-    source = Path(str(inspect.getsourcefile(resolve_name(target))))
-    content = hashlib.sha256(source.read_bytes()).hexdigest()
+    content = hashlib.sha256(Path(source).read_bytes()).hexdigest()
     if note.is_file() and note.read_text() != content:
         raise InputError(
             f"{source} has changed since {target} ran; give the function another name, or "

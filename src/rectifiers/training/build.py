@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 
 import torch
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
@@ -39,7 +38,7 @@ from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.signals import interruptible
 from rectifiers.tracing import batch_stats_mode
 from rectifiers.training import optim
-from rectifiers.training.functions import import_function
+from rectifiers.training.functions import import_function, source_file
 from rectifiers.training.module import Classifier
 
 
@@ -184,7 +183,7 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
     }
     method = import_function("preprocess", settings)
     if not settings.target.startswith("rectifiers."):  # the user's, which may change
-        source = inspect.getsourcefile(resolve_name(settings.target))
+        source = source_file(settings.target)
         inputs["code"] = Path(source).read_text() if source else None
     key = statistics_key(inputs)
     images_of_a_rank = len(data.source.train.labels) // data.here.size

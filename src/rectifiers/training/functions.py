@@ -7,6 +7,7 @@ import json
 import pkgutil
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -85,6 +86,15 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
         called = f"called with ({', '.join(arguments)})"
         raise InputError(f"{name} cannot be {called}: {error}; {remedy}") from error
     return configured
+
+
+def source_file(target: str) -> str | None:
+    """Return the file of a function that a dotted name names: of one within decorators, and, of an
+    object such as `functools.partial`, that which names it."""
+    for name in (target, target.rpartition(".")[0]):
+        with suppress(TypeError):
+            return inspect.getsourcefile(inspect.unwrap(pkgutil.resolve_name(name)))
+    return None
 
 
 def _similar_name(name: str) -> str:
