@@ -60,17 +60,12 @@ def test_members_are_sorted_with_their_offsets() -> None:
     assert [content[m.offset : m.offset + m.bytes] for m in members] == [b"one", b"ten", b"two"]
 
 
-LONG = "a" * 3_000_000
 HOSTILE = [
     (tar_of(("../a1.JPEG", b"x")), r"'\.\./a1\.JPEG' is not named as its files are"),
-    (tar_of(("/a1.JPEG", b"x")), "is not named"),
-    (tar_of(("b/a1.JPEG", b"x")), "is not named"),
     (tar_of(("a1.JPEG\n", b"x")), r"'a1\.JPEG\\n' is not named"),
-    (tar_of((f"{LONG}1.JPEG", b"x")), r"cannot be read as a tar .*a header of 3,00"),
+    (tar_of(("a" * 3_000_000, b"x")), r"'a{116}\.\.\. is not named"),
     (tar_of(special("a1.JPEG", tarfile.SYMTYPE, "/etc/passwd")), r"'a1\.JPEG' is no regular file"),
     (tar_of(special("a1.JPEG", tarfile.LNKTYPE, "a2.JPEG")), "is no regular file"),
-    (tar_of(special("a1.JPEG", tarfile.CHRTYPE)), "is no regular file"),
-    (tar_of(special("a1.JPEG", tarfile.FIFOTYPE)), "is no regular file"),
     (tar_of(special("a1.JPEG", tarfile.DIRTYPE)), "is no regular file"),
     (tar_of(("a1.JPEG", b"x"), ("a1.JPEG", b"y")), "is there twice"),
     (tar_of(*((f"a{i}.JPEG", b"x") for i in range(4))), r"'a3\.JPEG' is one more than the 3 files"),
