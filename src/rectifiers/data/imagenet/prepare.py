@@ -38,7 +38,6 @@ from rectifiers.data.imagenet.shards import (
     MANIFEST,
     SPLITS,
     ShardWriter,
-    check_index_holds,
     different_files,
     file_sha256,
     read_manifest,
@@ -217,23 +216,24 @@ def _store(
                 originals = ((member, read_member(archive, file, member)) for member in members())
                 with ShardWriter(part / "store" / split, end, shard_bytes) as shards:
                     for member, digest, stored in map_in_order(convert, originals, threads):
-                        fields = {
-                            "length": len(stored.body),
-                            "height": stored.shape[0],
-                            "width": stored.shape[1],
-                        }
-                        check_index_holds(f"{file}: {member.name}", **fields)
                         shard, offset = shards.add(stored.body)
                         crc = zlib.crc32(stored.body)
-                        fields |= {"offset": offset, "crc32": crc, "shard": shard, "label": label}
+                        row = offset, len(stored.body), crc, shard, label, *stored.shape
+                        _check_row(row, f"{file}: {member.name}")
                         image = {"name": f"{split}/{wnid}/{member.name}", "way": stored.way}
-                        row = [fields[name] for name in INDEX.names or ()]
                         images.append({**image, "row": row, "digest": digest, "read": member.bytes})
                 write_text(step, json.dumps(images))  # last: with it the class is stored
             images = json.loads(step.read_bytes())
             offset, length, _, shard, *_ = images[-1]["row"]
             end = (shard, offset + length)
             advance(sum(image["read"] for image in images))
+
+
+def _check_row(row: tuple[int, ...], name: str) -> None:
+    try:
+        np.array(row, INDEX)
+    except OverflowError as error:
+        raise refused(name, f"does not fit the index of a prepared folder ({error})") from error
 
 
 def map_in_order(
@@ -277,11 +277,14 @@ def _finish(part: Path, plan: JsonObject, expected: Expected, devkit: Devkit) ->
             raise refused(expected.archives["train"].path, f"holds {counts}")
         with atomic_file(store / split / "index.npy") as file:
             np.save(file, index, allow_pickle=False)
-        hashes = {"index.npy": file_sha256(store / split / "index.npy")}
-        hashes |= _check_shards(store / split, index)
-        for name, sha256 in hashes.items():
-            size = (store / split / name).stat().st_size
-            files[f"{split}/{name}"] = {"bytes": size, "sha256": sha256}
+        shards = [shard_name(number) for number in range(int(index["shard"][-1]) + 1)]
+        total = int(index["length"].sum(dtype=np.uint64))
+        with progress_bar(f"hashing {split}", total, "bytes") as advance:
+            for name in ("index.npy", *shards):
+                path = store / split / name
+                size = path.stat().st_size
+                files[f"{split}/{name}"] = {"bytes": size, "sha256": file_sha256(path)}
+                advance(size)
         digest = digest_files(
             (image["name"], image["row"][4], bytes.fromhex(image["digest"]))
             for image in _images(part, split)
@@ -301,27 +304,3 @@ def _finish(part: Path, plan: JsonObject, expected: Expected, devkit: Devkit) ->
         "stored_as_pixels": as_pixels,
     }
     write_text(store / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
-
-
-def _check_shards(folder: Path, index: np.ndarray) -> dict[str, str]:
-    """Check the stored bytes, which may have changed between two calls, and return the SHA-256 of
-    the shards."""
-    hashes: dict[str, str] = {}
-    size = int(index["length"].sum(dtype=np.uint64))
-    with progress_bar(f"checking {folder.name}", size, "bytes") as advance:
-        for number in range(int(index["shard"][-1]) + 1):
-            path, content, is_sound = folder / shard_name(number), hashlib.sha256(), True
-            with open(path, "rb") as file:
-                for row in index[index["shard"] == number]:
-                    body = file.read(int(row["length"]))
-                    content.update(body)
-                    is_sound &= zlib.crc32(body) == row["crc32"]
-                    advance(len(body))
-                is_sound &= not file.read(1)
-            if not is_sound:
-                raise InputError(
-                    f"{path} is not what was written there; remove {folder.parents[1]} and prepare "
-                    "again"
-                )
-            hashes[path.name] = content.hexdigest()
-    return hashes

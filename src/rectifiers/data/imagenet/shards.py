@@ -43,8 +43,6 @@ INDEX = np.dtype(
 MANIFEST = "manifest.json"
 FILE = re.compile(r"(train|val)/(index\.npy|shard-[0-9]{5}\.bin)")
 STORED_AS = ("JPEG", "PPM")  # the only formats that are tried: some of Pillow's start programs
-
-
 PULL = "pull the data again"
 
 
@@ -55,17 +53,6 @@ def shard_name(number: int) -> str:
 def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_index_holds(name: str, **values: int) -> None:
-    """Raise an InputError where a field of the index cannot hold its value of the file `name`."""
-    for field, value in values.items():
-        largest = np.iinfo(INDEX[field]).max
-        if value > largest:
-            raise InputError(
-                f"{name} has the {field} {value:,}, and the index of a prepared folder holds "
-                f"{largest:,} at most"
-            )
 
 
 def read_manifest(root: Path) -> JsonObject:
@@ -138,8 +125,6 @@ class ShardWriter:
         """Append one file and return its (shard, offset); start a new shard where this one would
         exceed the limit."""
         if self._end and self._end + len(body) > self._limit:
-            name = f"the next file after {self._folder / shard_name(self._shard)}"
-            check_index_holds(name, shard=self._shard + 1)
             self._close()
             self._shard, self._end = self._shard + 1, 0
             self._file = self._open()
