@@ -54,22 +54,6 @@ def test_batch_is_drawn_as_single_images(split: ArraySplit, geometry: Geometry) 
         )
 
 
-def test_numbers_of_an_image_are_its_own() -> None:
-    together = draw_numbers(2, 4, range(100))
-    for index in (0, 1, 57, 99):
-        assert np.array_equal(draw_numbers(2, 4, [index]), together[index : index + 1])
-    assert (
-        len(
-            np.unique(
-                np.concatenate(
-                    [together, draw_numbers(2, 5, range(100)), draw_numbers(3, 4, range(100))]
-                )
-            )
-        )
-        == 2400
-    )
-
-
 def test_the_numbers_are_uniform() -> None:
     """Eight columns of 20,000; a right one fails in 1 of 10,000 cases."""
     numbers = draw_numbers(0, 0, range(20_000))

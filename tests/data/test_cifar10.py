@@ -163,18 +163,6 @@ def test_a_damaged_cache_is_made_again(images: Images, tmp_path: Path) -> None:
         assert kept.read_bytes() == whole
 
 
-def test_archive_is_read_as_torchvision_does(images: Images, tmp_path: Path, monkeypatch) -> None:
-    write_archive(images, tmp_path)
-    monkeypatch.setattr(datasets.CIFAR10, "_check_integrity", lambda self: True)
-    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
-    theirs = datasets.CIFAR10(str(tmp_path), train=False)
-    ours = cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache")).val
-    rows = zip(theirs.data, theirs.targets, strict=True)
-    expected = sorted((pixels.tobytes(), label) for pixels, label in rows)
-    pixels = [ours.image(i).permute(1, 2, 0).numpy().tobytes() for i in range(len(ours.labels))]
-    assert sorted(zip(pixels, ours.labels, strict=True)) == expected
-
-
 def exchange_labels(root: Path) -> None:
     cat, dog = (next((root / "train" / name).iterdir()) for name in ("cat", "dog"))
     (root / "new").write_bytes(cat.read_bytes())
@@ -207,18 +195,11 @@ def test_other_images_are_refused(images, tmp_path, change, reason) -> None:
         cifar10(str(root), cache_dir=str(tmp_path / "cache"))
 
 
-HOSTILE = {
-    "a function": b"cos\nsystem\n(S'touch reached'\ntR.",
-    "a builtin": b'c__builtin__\neval\n(S\'open("reached", "w")\'\ntR.',
-}
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_pickle_runs_no_code(images: Images, tmp_path: Path, kind: str, monkeypatch) -> None:
+def test_pickle_runs_no_code(images: Images, tmp_path: Path, monkeypatch) -> None:
     """A batch with another md5 is refused; whatever its md5 says, it executes nothing."""
     monkeypatch.chdir(tmp_path)
     folder = write_archive(images, tmp_path / "there")
-    (folder / "data_batch_2").write_bytes(HOSTILE[kind])
+    (folder / "data_batch_2").write_bytes(b"cos\nsystem\n(S'touch reached'\ntR.")
     with pytest.raises(
         InputError, match=r"data_batch_2 is not the official one, by its md5; remove"
     ):

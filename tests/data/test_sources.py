@@ -1,7 +1,6 @@
 import os
 import random
 import shutil
-import socket
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from PIL import Image
 from torchvision import datasets
 
 from rectifiers.data import sources
-from rectifiers.data.sources import digits, fashion_mnist, folder, mnist1d, noise
+from rectifiers.data.sources import digits, fashion_mnist, folder, mnist1d
 from rectifiers.data.splits import ArraySplit, split_balanced
 from rectifiers.runtime.errors import InputError
 
@@ -52,13 +51,6 @@ def test_splits_are_disjoint_and_balanced(labels: list[int], fraction: float, se
     counts, whole = Counter(labels[i] for i in val), Counter(labels)
     assert all(abs(counts[c] - fraction * whole[c]) <= 1 for c in whole)
     assert split_balanced(labels, fraction, seed) == (train, val)
-
-
-def test_noise_is_the_same_everywhere() -> None:
-    source = noise()
-    assert Counter(source.train.labels) == dict.fromkeys(range(6), 12)
-    assert source.train.image(0).shape == (3, 96, 96)
-    assert source.digest == noise().digest
 
 
 def test_a_fraction_that_empties_a_class_is_refused() -> None:
@@ -134,22 +126,8 @@ UNUSABLE = [
     (lambda: (Path("val")).rename("test"), "val is not a folder"),
     (lambda: Path("train/ant").mkdir(), "train/ant holds no images"),
     (lambda: Path("val/dog").rename("val/wolf"), "val/wolf is a class that .*train has not"),
-    (lambda: Path("train/cat/loop").symlink_to("."), "loop is a link to a folder.*remove it"),
     (lambda: Path("train/cat/loop").symlink_to("../../train"), "loop is a link.*remove it"),
-    (
-        lambda: Path("train/odd.png").symlink_to("nowhere.png"),
-        r"train/odd\.png cannot be read .*remove it",
-    ),
-    (
-        lambda: Path("train/cat/odd.png").symlink_to("/dev/null"),
-        r"cat/odd\.png cannot be read .*remove it",
-    ),
     (lambda: os.mkfifo("train/cat/odd.png"), r"train/cat/odd\.png cannot be read .*remove it"),
-    (
-        lambda: socket.socket(socket.AF_UNIX).bind("val/dog/odd.png"),
-        r"val/dog/odd\.png cannot be read .*remove it",
-    ),
-    (lambda: Path("train/\udcff").mkdir(), "has a name that is no UTF-8 text; rename it"),
     (lambda: Path("val/a/\udcff.jpg").mkdir(parents=True), "is no UTF-8 text; rename it"),
 ]
 

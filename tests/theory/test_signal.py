@@ -69,21 +69,6 @@ def test_he_keeps_the_second_moment_through_fifty_layers(activation) -> None:
     assert abs(sum(logs) / len(logs)) < 0.7, logs
 
 
-def test_xavier_halves_the_variance_at_every_relu() -> None:
-    logs = last_responses(A.relu, I.lecun)
-    assert sum(logs) / len(logs) / math.log(2) == pytest.approx(-(DEPTH - 1), abs=1.5)
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("activation", [A.gelu, A.silu])
-def test_gelu_and_silu_leave_their_fixed_point(activation) -> None:
-    """The gain is right layer by layer (one layer keeps the second moment), but the fixed point
-    repels over fifty."""
-    shallow = last_responses(activation, I.he, depth=2)
-    assert abs(sum(shallow) / len(shallow)) < 0.1
-    assert max(abs(log) for log in last_responses(activation, I.he)) > math.log(20)
-
-
 @pytest.mark.process
 def test_scale_error_is_raised_to_the_depth() -> None:
     rule = lambda w, layer, g: I.gaussian(w, layer, g, 0.9 * math.sqrt(2 / WIDTH))  # noqa: E731
