@@ -142,7 +142,7 @@ def experiments() -> str:
     for path in sorted((CONF / "data").glob("*.yaml")):
         protocols = composed([f"data={path.stem}", "evaluation=calibration"]).evaluation.protocols
         registry["settings"][path.stem] = {n: p.as_dict() for n, p in protocols.items()}
-    for option, _ in tables.TABLE_3.values():
+    for option in tables.TABLE_3.values():
         layers = composed(["data=imagenet", f"model={option}"]).model.layers(1000)
         registry["networks"][option] = size(layers, channels=3, input_px=224)
     return yaml.safe_dump(registry, sort_keys=True)

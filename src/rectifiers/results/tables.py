@@ -2,7 +2,6 @@
 same records."""
 
 import functools
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -23,7 +22,7 @@ from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import Errors
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import load_yaml
-from rectifiers.runtime.schema import JsonObject
+from rectifiers.runtime.schema import JsonObject, value_at
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,10 +33,7 @@ TABLE_1 = {
     "channel-shared": ("table2/prelu_shared", "table1/prelu_shared"),
     "channel-wise": ("table2/prelu", "table1/prelu"),
 }
-TABLE_3 = {
-    "VGG-19": ("vgg19", "vgg_19"),
-    **{x: (f"model_{x.lower()}", f"model_{x}") for x in "ABC"},
-}
+TABLE_3 = {"VGG-19": "vgg19", "A": "model_a", "B": "model_b", "C": "model_c"}
 FIGURES = {"Figure 2: the 22-layer model with ReLU": 3, "Figure 3: the 30-layer model with ReLU": 9}
 FIGURE_ARMS = {"He": "he", "Xavier (1/n)": "xavier"}
 MEASURES = ("ece", "nll", "brier")
@@ -79,16 +75,14 @@ def load(folder: Path) -> list[Record]:
 
 @functools.cache
 def published() -> JsonObject:
-    """Return `paper.yaml`, the paper's numbers, each with its place and the texts it was read in;
-    entries of confidence `recalled` are never targets."""
+    """Return `paper.yaml`: the paper's numbers by table, with the texts that they were read in."""
     return load_yaml(Path(__file__).with_name("paper.yaml").read_text())
 
 
 def table_1_slopes(shared: bool) -> dict[str, float]:
     """Return Table 1's slopes by layer, as printed: channel-shared, or means over channels."""
-    column = "slope_channel_shared" if shared else "slope_channel_wise_mean"
-    layers = published()["table_1_small_model"]["layers"]
-    return {layer["name"]: layer[column]["value"] for layer in layers if column in layer}
+    column = "shared" if shared else "wise"
+    return {layer: slopes[column] for layer, slopes in published()["table_1"].items()}
 
 
 @functools.cache
@@ -174,10 +168,7 @@ def result_of(row: Row, record: Record) -> Errors | None:
 
 def paper_value(row: Row, which: str) -> float | None:
     """Return the paper's number (`which` of top1, top5), or None where it prints none."""
-    path = f"{row['paper']}{'' if row['paper'].endswith('_') else '.'}{which}"
-    *parents, leaf = path.split(".")
-    entry = functools.reduce(operator.getitem, parents, published()).get(leaf)
-    return None if entry is None or entry["confidence"] == "recalled" else entry["value"]
+    return value_at(published(), f"{row.get('paper')}.{which}")
 
 
 def _heads(settings: Sequence[str]) -> tuple[list[str], str]:
@@ -202,13 +193,11 @@ def _beside_paper(table: JsonObject, groups: Groups) -> Table:
         if any(len(answers(row, group)) or _lost(row, group) for row in rows)
     }
     heads, note = _heads(list(used))
-    note = " ".join([note, *([table["note"]] if "note" in table else [])])
     on_imagenet = used.pop(PAPERS_SETTING, None)
     lines = []
     for row, which in product(rows, ("top1", "top5")):
         paper = paper_value(row, which)
-        label = row["label"].format(_papers_scale(row))
-        cells = [f"{label}, {which.replace('top', 'top-')}", row["protocol"]]
+        cells = [f"{row['label']}, {which.replace('top', 'top-')}", row["protocol"]]
         cells.append("-" if paper is None else f"{paper:.2f}")
         if on_imagenet is not None:
             errors, difference = _errors(row, which, on_imagenet), "-"
@@ -221,10 +210,6 @@ def _beside_paper(table: JsonObject, groups: Groups) -> Table:
     return Table(table["title"], 2, head, lines, note)
 
 
-def _papers_scale(row: Row) -> int | None:
-    return row["papers_scales"][row["scale"]] if "scale" in row else None
-
-
 def _errors(row: Row, which: str, group: "DataFrame") -> list[float]:
     return [getattr(result, f"{which}_error_pct") for result in answers(row, group).result]
 
@@ -235,7 +220,7 @@ def _ours(row: Row, which: str, group: "DataFrame") -> str:
     cells = [estimate(_errors(row, which, group))] if len(runs) or not lost else []
     if "scale" in row and len(runs):
         px = _scales(row, runs.record.iloc[0])[row["scale"]]
-        cells += [f"at {px} px"] if px != _papers_scale(row) else []
+        cells += [f"at {px} px"] if px != row["papers_px"] else []
     return " ".join([*cells, *([f"({lost} diverged)"] if lost else [])])
 
 
@@ -311,10 +296,10 @@ def slopes(groups: Groups) -> list[Table]:
 def networks() -> Table:
     """Table 3: depth and complexity as printed, and what follows from the rows of `conf/model/`."""
     lines = []
-    for label, (option, key) in TABLE_3.items():
-        ours, paper = known()["networks"][option], published()["table_3_architectures"][key]
-        cells = [label, str(paper["depth_conv_plus_fc"]["value"]), str(ours["depth"])]
-        cells += [f"{paper['complexity']['value']:.2f}", f"{ours['multiply_adds'] / 1e10:.4f}"]
+    for label, option in TABLE_3.items():
+        ours, paper = known()["networks"][option], published()["table_3"][option]
+        cells = [label, str(paper["layers"]), str(ours["depth"])]
+        cells += [f"{paper['operations']:.2f}", f"{ours['multiply_adds'] / 1e10:.4f}"]
         lines.append([*cells, f"{ours['parameters']:,}"])
     layers = ("layers, paper", "ours")
     operations = ("10^10 operations, paper", "10^10 MACs, ours")
