@@ -18,7 +18,6 @@ out=<folder>/<name>-<hash>/. With --json the numbers are printed in place of a t
 
 import argparse
 import json
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +30,6 @@ from rectifiers.runs.identity import run_id
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, wide_stdout
 from rectifiers.runtime.files import check_writable, write_text
 from rectifiers.runtime.schema import JsonObject, keys
-from rectifiers.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,16 +84,12 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the numbers")
     options = parser.parse_intermixed_args()
-    try:
-        with cli_errors():
-            numbers, root = analyse(options.name, options.arguments)
-            module = import_module(f"rectifiers.analysis.{options.name}")
-            figure = module.plot(numbers)
-            numbers.pop("pictures", None)  # they are in the figure
-            paths = save(root, numbers, figure)
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+    with cli_errors("interrupted; nothing was written"):
+        numbers, root = analyse(options.name, options.arguments)
+        module = import_module(f"rectifiers.analysis.{options.name}")
+        figure = module.plot(numbers)
+        numbers.pop("pictures", None)  # they are in the figure
+        paths = save(root, numbers, figure)
     with ignore_broken_pipe():
         if options.json:
             print(json.dumps(numbers, indent=1))

@@ -28,7 +28,6 @@ from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.console import cli_errors, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results"
 IMAGE = re.compile(r"^!\[.*\n\n", re.MULTILINE)  # which a terminal does not show
@@ -129,22 +128,18 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help=text)
     parsed = parser.parse_intermixed_args()
     folder = parsed.results / "benchmark"
-    try:
-        with cli_errors():
-            words = [word for word in parsed.arguments if "=" not in word]
-            if parsed.arguments in (["leaderboard"], ["check"], ["admission"]):
-                rank(folder, *parsed.arguments)
-            elif words:
-                raise InputError(
-                    f"{words[0]} is not a command to use here; give leaderboard, check or "
-                    "admission alone, or an entry such as activation=mish",
-                    status=2,
-                )
-            else:
-                run(parsed.arguments, parsed.jobs, parsed.seeds, folder)
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+    with cli_errors("interrupted; the same command continues"):
+        words = [word for word in parsed.arguments if "=" not in word]
+        if parsed.arguments in (["leaderboard"], ["check"], ["admission"]):
+            rank(folder, *parsed.arguments)
+        elif words:
+            raise InputError(
+                f"{words[0]} is not a command to use here; give leaderboard, check or "
+                "admission alone, or an entry such as activation=mish",
+                status=2,
+            )
+        else:
+            run(parsed.arguments, parsed.jobs, parsed.seeds, folder)
 
 
 if __name__ == "__main__":

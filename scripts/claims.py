@@ -28,7 +28,6 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
-from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
 # of a claim's runs beside its arm: W&B is not asked for hundreds of runs of seconds, and one thread
@@ -156,24 +155,21 @@ def main() -> None:
     options, rest = parser.parse_known_args()
     if wrong := [word for word in rest if word.startswith("-")]:
         parser.error(f"unrecognized arguments: {' '.join(wrong)}")
-    try:
-        with cli_errors():
-            words = [*options.claim, *rest]  # argparse leaves over those behind an option
-            more = [word for word in words if options.command != "list" and "=" in word]
-            is_search = options.command == "search"
-            wanted = chosen([word for word in words if word not in more], search=is_search)
-            if options.command == "list":
-                return print_list(wanted)
-            if is_changed():
-                note = "the code has uncommitted changes, so these runs cannot enter results/claims"
-                print(note, file=sys.stderr)
-            jobs = missing(wanted, options.runs, more, again=options.again, search=is_search)
-            print(f"missing runs: {len(jobs)}", file=sys.stderr)
-            if not jobs and not options.again:
-                print("--again repeats the runs that have records", file=sys.stderr)
-            failures = run_all(list(map(tuple, jobs.values())), options.jobs)
-    except KeyboardInterrupt:  # before the runs, or a second one
-        sys.exit(INTERRUPTED)
+    with cli_errors("interrupted; the same command continues"):
+        words = [*options.claim, *rest]  # argparse leaves over those behind an option
+        more = [word for word in words if options.command != "list" and "=" in word]
+        is_search = options.command == "search"
+        wanted = chosen([word for word in words if word not in more], search=is_search)
+        if options.command == "list":
+            return print_list(wanted)
+        if is_changed():
+            note = "the code has uncommitted changes, so these runs cannot enter results/claims"
+            print(note, file=sys.stderr)
+        jobs = missing(wanted, options.runs, more, again=options.again, search=is_search)
+        print(f"missing runs: {len(jobs)}", file=sys.stderr)
+        if not jobs and not options.again:
+            print("--again repeats the runs that have records", file=sys.stderr)
+        failures = run_all(list(map(tuple, jobs.values())), options.jobs)
     sys.exit(bool(failures))
 
 

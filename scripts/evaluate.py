@@ -33,7 +33,7 @@ from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
+from rectifiers.runtime.signals import deferring_signals
 
 
 def test(arguments: list[str]) -> None:
@@ -77,13 +77,11 @@ def main() -> None:
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(__doc__.rstrip())
         return
-    try:
-        with cli_errors(), deferring_signals():
-            test(sys.argv[1:])
-    except KeyboardInterrupt:  # a second one
-        message = "interrupted; nothing was recorded of the protocol that was being tested"
-        print(message, file=sys.stderr)
-        sys.exit(INTERRUPTED)
+    with (
+        cli_errors("interrupted; nothing was recorded of the protocol that was being tested"),
+        deferring_signals(),
+    ):
+        test(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Examples:
 import argparse
 import json
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -116,25 +115,21 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")  # of broken EXIF
-    try:
-        with cli_errors():
-            settings = read_settings(arguments.settings)
-            expected = read_expected(arguments.archives)
-            root, out, threads = Path(settings.root), arguments.out, arguments.threads
-            if arguments.stage == "statistics":
-                write_statistics(settings, out or root.with_name("statistics"), threads)
-            else:
-                verify_all(expected, arguments.pins)
-            if arguments.stage == "verify" and out:
-                write_text(out, json.dumps(expected.md5s, indent=1) + "\n")
-            if arguments.stage == "prepare":
-                from rectifiers.data.imagenet.prepare import prepare
+    with cli_errors("interrupted; the same command continues from here"):
+        settings = read_settings(arguments.settings)
+        expected = read_expected(arguments.archives)
+        root, out, threads = Path(settings.root), arguments.out, arguments.threads
+        if arguments.stage == "statistics":
+            write_statistics(settings, out or root.with_name("statistics"), threads)
+        else:
+            verify_all(expected, arguments.pins)
+        if arguments.stage == "verify" and out:
+            write_text(out, json.dumps(expected.md5s, indent=1) + "\n")
+        if arguments.stage == "prepare":
+            from rectifiers.data.imagenet.prepare import prepare
 
-                store, size = settings.store, settings.shard_bytes
-                prepare(expected, root, store=store, shard_bytes=size, threads=threads)
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues from here", file=sys.stderr)
-        sys.exit(130)
+            store, size = settings.store, settings.shard_bytes
+            prepare(expected, root, store=store, shard_bytes=size, threads=threads)
 
 
 if __name__ == "__main__":

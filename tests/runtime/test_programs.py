@@ -28,6 +28,7 @@ LONG = "a" * 300
             ("scripts/report.py", "wandb", "--out", "{place}"),
             "{place} cannot be used (Is a directory); give another",
         ),
+        (("scripts/report.py", "diff", LONG, LONG), f"{LONG} is not a run"),
         (("scripts/report.py", "show", "--runs", LONG), f"--runs={LONG} is not a folder"),
         (
             ("scripts/evaluate.py", "run=x", f"runs_dir={LONG}"),
@@ -56,6 +57,9 @@ def test_errors_of_files_are_one_line(capsys) -> None:
         with pytest.raises(SystemExit, match="1"), cli_errors():
             raise error
         assert sentence(capsys.readouterr().err).startswith(expected)
+    with pytest.raises(SystemExit, match="130"), cli_errors("interrupted; go on"):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == "interrupted; go on\n"
     with pytest.raises(OSError, match="no file"), cli_errors():
         raise OSError(errno.ECONNRESET, "no file")
 

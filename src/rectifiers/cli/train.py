@@ -40,7 +40,7 @@ from rectifiers.runtime.distributed import World, check_share, end_with_parent, 
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.machine import quick_imports
-from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
+from rectifiers.runtime.signals import deferring_signals
 
 # What Hydra itself may call, which 1.3 does not ask.
 HYDRA = VERSION_BASE or {"execution_whitelist": ()}
@@ -57,23 +57,18 @@ def main() -> None:
 
     Nothing heavy is imported before the run starts, so `--help` and `--cfg job` answer at once.
     """
-    with cli_errors(), ignore_broken_pipe():
-        try:
-            with hydra_errors():
-                check_arguments(sys.argv[1:])
-                sys.argv[1:] = expand_names(sys.argv[1:])
-                if any(typed.startswith("hydra.run.dir=") for typed in sys.argv):
-                    sys.argv.append("hydra.output_subdir=.hydra")  # what the folder is asked for
-                hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launch)()
-            while _single:
-                run_job(*_single.pop())
-            for folder in _searches:
-                print_best(folder / "optimization_results.yaml")
-        except KeyboardInterrupt:  # outside of a run, or a second one
-            if world().rank == 0:
-                message = "interrupted; the same command continues from the last checkpoint"
-                print(message, file=sys.stderr)
-            sys.exit(INTERRUPTED)
+    interrupted = "interrupted; the same command continues from the last checkpoint"
+    with cli_errors(interrupted), ignore_broken_pipe():
+        with hydra_errors():
+            check_arguments(sys.argv[1:])
+            sys.argv[1:] = expand_names(sys.argv[1:])
+            if any(typed.startswith("hydra.run.dir=") for typed in sys.argv):
+                sys.argv.append("hydra.output_subdir=.hydra")  # what the folder is asked for
+            hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launch)()
+        while _single:
+            run_job(*_single.pop())
+        for folder in _searches:
+            print_best(folder / "optimization_results.yaml")
 
 
 @contextmanager

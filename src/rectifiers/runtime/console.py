@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from rectifiers.runtime.distributed import end_with_launcher, world
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import INTERRUPTED, InputError
 from rectifiers.runtime.files import NO_ROOM
 
 SHOW_ALL = "HYDRA_FULL_ERROR"  # in the environment: Hydra's name for whole tracebacks
@@ -132,15 +132,21 @@ def ignore_broken_pipe() -> Iterator[None]:
 
 
 @contextmanager
-def cli_errors() -> Iterator[None]:
+def cli_errors(interrupted: str = "interrupted") -> Iterator[None]:
     """Turn an error of the input, or of a file, into the last line on stderr, and leave with its
-    status. Modules of the folder that a program is called from can be imported in the body."""
+    status. Modules of the folder that a program is called from can be imported in the body.
+
+    interrupted: the last line after Ctrl-C, printed by rank 0."""
     with suppress(OSError):  # the folder is gone
         if (folder := os.getcwd()) not in sys.path:
             sys.path.append(folder)
     try:
         end_with_launcher()
         yield
+    except KeyboardInterrupt:  # outside of a run, or a second one
+        if world().rank == 0:
+            print(interrupted, file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except InputError as error:
         leave(error)
     except ModuleNotFoundError as error:

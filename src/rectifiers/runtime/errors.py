@@ -1,5 +1,7 @@
 """The error that invalid input raises."""
 
+INTERRUPTED = 130  # the shell's exit status after Ctrl-C
+
 
 class InputError(Exception):
     """Raised if an input cannot be used. The message is one sentence with key, value and remedy.

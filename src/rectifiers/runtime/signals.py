@@ -12,11 +12,11 @@ from typing import TypeVar
 
 from rectifiers.runtime.console import say
 from rectifiers.runtime.distributed import all_reduce_max, world
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import INTERRUPTED, InputError
 
 T = TypeVar("T")
 
-TRY_AGAIN, INTERRUPTED = 75, 130  # exit statuses: EX_TEMPFAIL, and the shell's status after Ctrl-C
+TRY_AGAIN = 75  # exit status EX_TEMPFAIL
 NO_SHARED_MEMORY = re.compile(
     r"shared memory|shm|unable to (mmap|resize|write)|No space left|Too many open files"
 )

@@ -11,7 +11,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import Outcome
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Provenance
-from rectifiers.runtime.signals import INTERRUPTED
+from rectifiers.runtime.errors import INTERRUPTED
 from rectifiers.tracking.loggers import RunLogger, description, hyperparameters, log_results
 from rectifiers.training.functions import Choices, import_function
 
