@@ -6,7 +6,6 @@ import resource
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from conftest import ROOT, TINY, numbers, same_bits
+from conftest import TINY, numbers, same_bits
 from processes import alone, finish, launched, ranks, record, start, together, wait_for, weights
 from rectifiers.evaluation.evaluate import load_scores
 from rectifiers.runs import record as records
@@ -56,13 +55,6 @@ def begun(place: Path, *options: str, processes: int = 2, **more: Any) -> tuple[
     process = start(command_of(processes, cut, *options), **more)
     wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
     return whole, cut, process
-
-
-def ranks_of_script(script: str, place: Path, *overrides: str) -> list[str]:
-    """Return the command of two ranks that run `script` instead of train.py."""
-    (place / "script.py").write_text(script)
-    command = together(2, place, *overrides)
-    return [str(place / "script.py") if part == "train.py" else part for part in command]
 
 
 def test_two_ranks_train_like_one(one: Path, tmp_path: Path) -> None:
@@ -142,18 +134,6 @@ def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path) -> None:
     (folder,) = (path.parent for path in tmp_path.glob("runs/*/last.ckpt"))
     with run_lock(folder, patience_s=0):
         pass
-
-
-def test_a_starting_rank_ends_with_its_launcher(tmp_path: Path) -> None:
-    """torch's import takes seconds, and two ranks find each other without torchrun."""
-    torchrun = start(together(2, tmp_path, *PLAIN, "trainer.max_epochs=2000"))
-    wait_for(lambda: len(launched(torchrun)) == 2, torchrun)
-    started = [psutil.Process(pid) for pid in launched(torchrun)]
-    time.sleep(1)
-    torchrun.kill()
-    _, alive = psutil.wait_procs(started, timeout=5)
-    assert not alive
-    assert not list(tmp_path.glob("runs/*"))
 
 
 @pytest.mark.parametrize(
@@ -278,18 +258,6 @@ def test_a_killed_rank_restarts_with_equal_bits(tmp_path: Path) -> None:
     check_equal_runs(whole, cut)
 
 
-@pytest.mark.slow
-def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
-    options = (*WITHIN, "trainer.max_epochs=20")
-    whole, cut, process = begun(tmp_path, *options)
-    os.kill(launched(process)[1], signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "stopped by SIGTERM after step " in err
-    finish(together(2, cut, *options))
-    check_equal_runs(whole, cut)
-
-
 # train.py, of which rank 1 gets a signal, and no other rank, when it begins to test
 ASKED_IN_THE_TEST = """
 import os, runpy, signal
@@ -344,13 +312,12 @@ def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 3
 
 
-# train.py, of which each rank writes its running statistics when a validation is over
+# train.py, of which each rank prints its running statistics when a validation is over
 TELLS_ITS_STATISTICS = """
-import os, runpy
+import runpy
 from rectifiers.training.module import Classifier
 def tell(module):
-    with open(os.environ["PLACE"] + os.environ["RANK"], "a") as file:
-        print([buffer.tolist() for _, buffer in sorted(module.network.named_buffers())], file=file)
+    print("buffers", [buffer.tolist() for _, buffer in sorted(module.network.named_buffers())])
 Classifier.on_validation_end = tell
 runpy.run_path("train.py", run_name="__main__")
 """
@@ -360,13 +327,14 @@ runpy.run_path("train.py", run_name="__main__")
 def test_batch_statistics_are_the_same_on_all_ranks(tmp_path: Path) -> None:
     """Each rank normalises its own half of a batch; what is validated, tested and kept is rank
     0's."""
-    options = (*PLAIN, "trainer.max_epochs=2", "model.norm=batch")
-    place = f"{tmp_path}/rank"
-    command = ranks_of_script(TELLS_ITS_STATISTICS, tmp_path, *options)
-    finish(command, PYTHONPATH=str(ROOT), PLACE=place)
-    printed = [Path(f"{place}{rank}").read_text() for rank in (0, 1)]
+    command = alone(tmp_path, *PLAIN, "trainer.max_epochs=2", "model.norm=batch")
+    done = ranks(*[[sys.executable, "-c", TELLS_ITS_STATISTICS, *command[2:]]] * 2)
+    printed = [
+        [line for line in process.stdout.splitlines() if line.startswith("buffers")]
+        for process in done
+    ]
     assert printed[0] == printed[1]
-    assert len(set(printed[0].splitlines())) == 2  # they move from epoch to epoch
+    assert len(set(printed[0])) == 2  # they move from epoch to epoch
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ to the bits of a straight run."""
 import contextlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from conftest import TINY, numbers, same_bits
 from photos import write_folder
 from processes import alone, finish, launched, record, start, together, wait_for, weights
 from rectifiers.runs import record as records
+from sentences import sentence
 
 pytestmark = pytest.mark.process
 
@@ -156,6 +158,28 @@ def test_a_killed_rank_ends_both_and_is_resumable(tmp_path: Path) -> None:
     ended(process, others)
     finish(together(2, cut, *options))
     check_equal_runs(whole, cut)
+
+
+def of_photos(place: Path) -> tuple[subprocess.Popen, list[psutil.Process]]:
+    """Start an endless run whose images two workers load."""
+    root = write_folder(place / "photos")
+    options = (f"data.root={root}", "data.num_workers=2", "trainer.max_epochs=100000")
+    return training(alone(place, *PHOTOS.split(), *options), place)
+
+
+def test_ctrl_c_ends_the_run_and_its_workers(tmp_path: Path) -> None:
+    process, others = of_photos(tmp_path)
+    for pid in (*launched(process), process.pid):  # a terminal sends it to all
+        with contextlib.suppress(ProcessLookupError):  # one of an epoch that has just ended
+            os.kill(pid, signal.SIGINT)
+    assert ended(process, others).splitlines()[-1].startswith("stopped by SIGINT")
+    assert process.returncode == 130
+
+
+def test_too_little_shared_memory_ends_the_run(tmp_path: Path) -> None:
+    process, others = of_photos(tmp_path)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # of shared memory, too
+    assert "could not be given shared memory" in sentence(ended(process, others))
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from pytorch_lightning.callbacks import Callback
 
 from rectifiers.runtime.signals import Stopped, deferring_signals
 from rectifiers.training.checkpoints import EpochEnd, EpochMeasure
-from rectifiers.training.train import train
 
 
 class Measure(EpochMeasure):
@@ -73,18 +72,3 @@ def test_within_an_epoch(tmp_path, step, is_last, is_asked, is_saved) -> None:
         step_of_an_epoch()
     assert not stopped or stopped.value.where == where
     assert saved == [tmp_path / "last.ckpt"] * is_saved
-
-
-def test_epoch_end_follows_the_row(tiny) -> None:
-    rows: list[int] = []
-
-    class Looks(EpochMeasure):
-        def measure(self, module: Any) -> dict[str, float]:
-            rows.append(module.history[-1]["epoch"])
-            return {"looked": float(len(module.history))}
-
-    outcome = train(tiny("trainer.max_epochs=2"), {}, callbacks=[Looks()])
-    assert rows == [1, 2]
-    assert [row["looked"] for row in outcome.record.history] == [1, 2]
-    header = (outcome.path.parent / "metrics.csv").read_text().splitlines()[0]
-    assert "looked" in header.split(",")

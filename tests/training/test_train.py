@@ -272,18 +272,6 @@ def test_a_run_stopped_within_an_epoch_has_its_whole_loss(tiny, whole) -> None:
     assert numbers(train(config, CHOICES).record) == numbers(whole.record)
 
 
-def test_divergence_is_recorded_with_layer_and_step(tiny) -> None:
-    outcome = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
-    assert outcome.record.status == "diverged"
-    where = outcome.record.diverged
-    assert 1 <= where.step < 10
-    assert where.layer in ("head.fc_1", "head.fc_2", "head.out", "loss")
-    assert outcome.record.protocols == {}
-    again = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
-    assert not again.fresh
-    assert again.record == outcome.record
-
-
 @pytest.mark.parametrize(
     "option", ["seed=1", "init.first_layer_linear=true", "optim.momentum=0.5", "optim.lr=0.02"]
 )
