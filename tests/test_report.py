@@ -168,29 +168,6 @@ def test_a_residual_network_needs_no_biases() -> None:
     assert not any(layer.bias.any() for layer in model.layers)
 
 
-BAD = {
-    "a model of another size": (nn.Linear(5, 5), batch(2, 4), ["cannot be run", "give a batch"]),
-    "integers": (
-        nn.Linear(4, 4),
-        torch.ones(2, 4, dtype=torch.uint8),
-        ["Byte and Float", "shape and type"],
-    ),
-    "meta": (nn.Linear(4, 4, device="meta"), batch(2, 4), ["meta", "to_empty"]),
-    "not a number": (nn.Linear(4, 4), batch(2, 4) / 0, ["NaN", "without them"]),
-    "zeros": (nn.Linear(4, 4), torch.zeros(2, 4), ["zeros", "randn"]),
-    "no shape": (nn.Linear(4, 4), (-1, 4), ["(-1, 4)", "sizes"]),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_unusable_examples_are_one_sentence(case: str) -> None:
-    model, example, words = BAD[case]
-    with pytest.raises(InputError) as raised:
-        initialize(model, example)
-    assert "\n" not in str(raised.value)
-    assert all(word in str(raised.value) for word in words), raised.value
-
-
 DIGITS = ("data=digits8", "logger=none", "data.num_workers=0")
 
 

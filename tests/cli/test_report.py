@@ -13,7 +13,6 @@ import pytest
 from conftest import ROOT, load_script
 from made_up import altered, result
 from rectifiers.runs import record as records
-from sentences import sentence
 
 FIRST = "e6eb31a64f10"
 
@@ -97,26 +96,3 @@ def test_check_names_what_differs_and_ends_with_1(report, monkeypatch, capsys, t
     assert found["stale"].keys() == {"stale.py --check", "broken.py"}
     assert found["stale"]["stale.py --check"] == "A.md; ['--check']"
     assert found["stale"]["broken.py"].endswith("ZeroDivisionError: division by zero")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("show", "activatoin=relu"), "activatoin is not a key of these runs; did you mean acti"),
-        (("diff", "a" * 300, FIRST), f"{'a' * 300} is not a run"),
-    ],
-)
-def test_bad_arguments_are_named(report, monkeypatch, capsys, arguments, said) -> None:
-    with pytest.raises(SystemExit, match="1"):
-        call(report, monkeypatch, *arguments)
-    assert sentence(capsys.readouterr().err).startswith(said)
-
-
-def test_a_record_cannot_command_the_terminal(said: Any, tmp_path: Path) -> None:
-    record = records.load(ROOT / "results" / "records" / f"{FIRST}.json")
-    hostile = altered(record, {"choices.activation": "[red]x[/red]\x1b[2J\x07", "science.seed": 9})
-    records.write(tmp_path / "results" / "records" / "hostile.json", hostile)
-    text = said("show")
-    assert "[red]x[/red]" in text
-    assert "\x1b" not in text
-    assert "\x07" not in text

@@ -91,6 +91,7 @@ BRACKETS = "[" * 200_000
         ("diverged", '{"step": 1, "layer": "fc"}', "diverged "),
         ("slopes.conv1.median", "0.2", r"slopes\.conv1\.median"),
         ("protocols.center.num_images", "6", "top1_error_pct "),
+        ("protocols.center.num_images", '"5"', "num_images"),
         ("protocols.center.top1_error_pct", "40.1", "top1_error_pct "),
         ("protocols.center.top5_correct", "null", "top5_error_pct "),
         ("protocols.center.by_scale.36.top1_correct", "1", r"by_scale\.36"),

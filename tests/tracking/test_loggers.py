@@ -16,7 +16,7 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.loggers import open_loggers
 from rectifiers.training.train import train
-from tracking.reading import csv_rows, tensorboard_scalars, wandb_lines, wandb_rows, wandb_summary
+from tracking.reading import csv_rows, tensorboard_scalars, wandb_rows, wandb_summary
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
 ALL = ("logger=many_loggers", "logger.wandb.mode=offline")
@@ -53,12 +53,6 @@ def test_three_loggers_hold_the_numbers_of_the_record(tiny, capfd) -> None:
         assert key in last
         assert key in tensorboard_scalars(folder)
         assert key in wandb_rows(folder)[-1]
-    run = next(line["run"] for line in wandb_lines(folder) if line["type"] == "run")
-    assert (run["run_id"], run["tags"]) == (record.run, ["prelu", "he", "mlp", "trial"])
-    config = run["config"]["update"]
-    assert config["provenance"]["git_sha"] == record.provenance.git_sha
-    assert config["config"]["model"]["hidden"] == 32
-    assert (config["activation"], config["seed"]) == ("prelu", 0)
     assert "trial" in (folder / "tensorboard" / "hparams.yaml").read_text()
     assert "wandb sync " in capfd.readouterr().err
 
