@@ -54,32 +54,6 @@ def test_only_weights_decay_with_every_activation(activation) -> None:
     assert len(everywhere) == len({id(p) for p in everywhere}) == len(list(net.parameters()))
 
 
-def test_slopes_without_a_gradient_do_not_decay() -> None:
-    """Weight decay would pull them to 0."""
-    net = network(A.prelu, norm="none")
-    optimizer = build_sgd(net, lr=0.1, momentum=0.9, weight_decay=0.5, bias_lr_factor=1.0)
-    for p in net.parameters():
-        p.grad = torch.zeros_like(p)
-    weight = net.head.get_submodule("fc_1").weight.detach().clone()
-    for _ in range(5):
-        optimizer.step()
-    assert all((slope == 0.25).all() for slope in net.slopes().values())
-    assert net.head.get_submodule("fc_1").weight.abs().sum() < weight.abs().sum()
-
-
-def test_slope_weight_decay_decays_slopes_and_nothing_else() -> None:
-    net = network(A.prelu)
-    settings = {"weight_decay": 0.0, "bias_lr_factor": 1.0, "slope_weight_decay": 0.5}
-    optimizer = build_sgd(net, lr=0.1, momentum=0.9, **settings)
-    decayed = names_of(net, optimizer, "weight_decay", 0.5)
-    assert decayed == {f"head.fc_{i}_act.weight" for i in (1, 2, 3)}
-    for p in net.parameters():
-        p.grad = torch.zeros_like(p)
-    optimizer.step()
-    for slope in net.slopes().values():
-        assert slope.tolist() == pytest.approx([0.25 * (1 - 0.1 * 0.5)] * 8)
-
-
 @pytest.mark.parametrize("fused", [False, True])
 def test_every_parameter_has_momentum(fused: bool) -> None:
     """Two steps with gradients of 1 move a parameter by lr (1 + (1 + momentum)). With a decay of
