@@ -210,9 +210,10 @@ def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
         if type(module) is nn.PReLU:
             module.__class__ = PReLU
         elif relu and type(module) is nn.ReLU:
-            new = PReLU()
+            new = PReLU().train(module.training)
             if other := [p for p in model.parameters() if p.is_floating_point()]:
                 new = new.to(other[0])
-            module.__class__, module.num_parameters = PReLU, 1
-            module.weight = new.weight
+            module.__class__ = PReLU  # type: ignore[assignment]
+            # in place: the hooks stay, and a module that stands in two places stays one
+            vars(module).update({k: v for k, v in vars(new).items() if "hook" not in k})
     return model
