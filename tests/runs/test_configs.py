@@ -149,6 +149,13 @@ SETTINGS = [
 ]
 
 
+def test_annotations_that_cannot_be_resolved_are_not_judged() -> None:
+    """MultiStepLR's name a type that is imported for type checkers alone."""
+    name = "torch.optim.lr_scheduler.MultiStepLR"
+    built = import_function("scheduler", {"_target_": name, "milestones": [2]})
+    assert built.keywords == {"milestones": [2]}
+
+
 @pytest.mark.parametrize(("option", "key", "value"), SETTINGS)
 def test_a_bad_setting_names_its_key(option: str, key: str, value: object) -> None:
     group = option.partition("=")[0]

@@ -106,7 +106,10 @@ def check_call(function: Callable[..., object], options: Mapping[str, object], a
                 "that builds both as the outer _target_"
             )
     target: Any = function.__init__ if inspect.isclass(function) else function
-    hints = typing.get_type_hints(target, include_extras=True)
+    try:
+        hints = typing.get_type_hints(target, include_extras=True)
+    except NameError:  # of a type that is imported for type checkers alone, as in MultiStepLR
+        hints = {}
     fields: JsonObject = {name: (_or_any(hints.get(name, Any)), ...) for name in options}
     checked(create_model("Options", __base__=Section, **fields), options, at)
 
