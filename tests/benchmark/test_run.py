@@ -88,8 +88,10 @@ def run_in_this_process(
 
 def test_every_task_is_what_its_hash_says(monkeypatch) -> None:
     entry = Entry.of(["activation=mish", "init=xavier"])
-    for task in benchmark().tasks.values():
+    configs = entry.configs()
+    for name, task in benchmark().tasks.items():
         assert entry.config(task).activation.target == "rectifiers.activations.mish"
+        assert configs[name] == entry.config(task)  # also where a model sets the std of fc layers
         with pytest.raises(InputError, match="conf/ has changed"):
             entry.config(task.model_copy(update={"overrides": ("model=mlp",)}))
 

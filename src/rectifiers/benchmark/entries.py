@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 from pydantic_core import from_json
 
 from rectifiers.benchmark.definition import Entry, benchmark
-from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import committed_file, has_commit
 from rectifiers.runs.record_parts import Number, Percent, Rate
@@ -243,11 +242,11 @@ def load(path: Path) -> EntryResults:
         ) from error
     check_overrides(results.overrides, path)
     try:
-        reason = next(_objections(results, path.stem), None)
+        objection = next(_objections(results, path.stem), None)
     except InputError as error:  # of an override or a seed that no run could have
-        reason = str(error)
-    if reason is not None:
-        raise InputError(f"{path}: {printable(reason)}")
+        objection = str(error)
+    if objection is not None:
+        raise InputError(f"{path}: {printable(objection)}")
     return results
 
 
@@ -261,17 +260,16 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
         yield "its overrides are not an activation and an initialiser; run the entry again"
     if not results.entry == stem == entry.name:
         yield f"its entry is {entry.name}; name entry and file so"
-    configs: dict[str, RunConfig] = {}
+    configs = entry.configs()
     planned: dict[str, set[tuple[float, int]]] = {}
     for run in results.runs:
         label = f"run {run.run} of {run.task} at rate {run.rate:g}, seed {run.seed}"
         if run.task not in spec.tasks:
             yield f"{label}: {spec.version} has no such task"
         task = spec.tasks[run.task]
-        if run.task not in configs:
-            configs[run.task] = entry.config(task)
-            if results.rate(run.task) is not None:  # else `objection` says what is missing
-                planned[run.task] = set(planned_runs(run.task, results.runs))
+        # where the search is incomplete, `objection` says what is missing
+        if run.task not in planned and results.rate(run.task) is not None:
+            planned[run.task] = set(planned_runs(run.task, results.runs))
         changes = {"optim.lr": run.rate, "seed": run.seed}
         expected = run_id(science(configs[run.task].replaced(changes)))
         if run.run != expected:

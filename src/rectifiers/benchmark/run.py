@@ -45,7 +45,7 @@ def run_entry(
     from rectifiers.training.functions import import_function
 
     spec = benchmark()
-    configs = {name: entry.config(task) for name, task in spec.tasks.items()}
+    configs = entry.configs()
     config = next(iter(configs.values()))
     targets = {group: config.targets()[group] for group in ENTRY_GROUPS}
     for group, target in targets.items():
