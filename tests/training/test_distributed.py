@@ -258,6 +258,18 @@ def test_a_killed_rank_restarts_with_equal_bits(tmp_path: Path) -> None:
     check_equal_runs(whole, cut)
 
 
+@pytest.mark.slow
+def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
+    options = (*WITHIN, "trainer.max_epochs=20")
+    whole, cut, process = begun(tmp_path, *options)
+    os.kill(launched(process)[1], signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "stopped by SIGTERM after step " in err
+    finish(together(2, cut, *options))
+    check_equal_runs(whole, cut)
+
+
 # train.py, of which rank 1 gets a signal, and no other rank, when it begins to test
 ASKED_IN_THE_TEST = """
 import os, runpy, signal
