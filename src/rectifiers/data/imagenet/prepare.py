@@ -231,9 +231,12 @@ def _store(
 
 def _check_row(row: tuple[int, ...], name: str) -> None:
     try:
-        np.array(row, INDEX)
-    except OverflowError as error:
-        raise refused(name, f"does not fit the index of a prepared folder ({error})") from error
+        is_held = np.array(row, INDEX).item() == row
+    except OverflowError:  # before version 2 numpy takes what is too large, and stores another
+        is_held = False
+    if not is_held:
+        fields = ", ".join(map("{} {}".format, INDEX.names or (), row))
+        raise refused(name, f"does not fit the index of a prepared folder ({fields})")
 
 
 def map_in_order(
