@@ -230,7 +230,8 @@ def _tasks(card: Card) -> str:
 
 
 def _theory(part: dict[str, Any]) -> str:
-    rows = [[title, cell(part.get(key))] for key, title in THEORY_ROWS.items()]
+    known = {title: part[key] for key, title in THEORY_ROWS.items() if part.get(key) is not None}
+    rows = [[title, cell(value)] for title, value in known.items()]
     reason = f"The rest is unknown: {part['unknown']}.\n\n" if "unknown" in part else ""
     return reason + markdown(["fully connected layers of infinite width, without biases", ""], rows)
 
