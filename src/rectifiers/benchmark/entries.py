@@ -251,13 +251,13 @@ def load(path: Path) -> EntryResults:
 
 
 def _objections(results: EntryResults, stem: str) -> Iterator[str]:
-    spec = benchmark()
+    spec, again = benchmark(), "run the entry again"
     if results.benchmark != spec.hash:
         known = f"this is {spec.version}, {spec.hash}"
-        yield f"it is of the benchmark {results.benchmark}, and {known}; run the entry again"
+        yield f"it is of the benchmark {results.benchmark}, and {known}; {again}"
     entry = Entry.of(results.overrides)
     if entry.overrides != results.overrides:
-        yield "its overrides are not an activation and an initialiser; run the entry again"
+        yield f"its overrides are not an activation and an initialiser; {again}"
     if not results.entry == stem == entry.name:
         yield f"its entry is {entry.name}; name entry and file so"
     configs = entry.configs()
@@ -265,7 +265,7 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
     for run in results.runs:
         label = f"run {run.run} of {run.task} at rate {run.rate:g}, seed {run.seed}"
         if run.task not in spec.tasks:
-            yield f"{label}: {spec.version} has no such task"
+            yield f"{label}: {spec.version} has no such task; {again}"
         task = spec.tasks[run.task]
         # where the search is incomplete, `objection` says what is missing
         if run.task not in planned and results.rate(run.task) is not None:
@@ -273,11 +273,11 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
         changes = {"optim.lr": run.rate, "seed": run.seed}
         expected = run_id(science(configs[run.task].replaced(changes)))
         if run.run != expected:
-            yield f"{label} has another configuration: that of the task is run {expected}"
+            yield f"{label} has another configuration: that of the task is run {expected}; {again}"
         if run.task in planned and (run.rate, run.seed) not in planned[run.task]:
-            yield f"{label} is neither of the search nor of the rate that it found"
+            yield f"{label} is neither of the search nor of the rate that it found; {again}"
         if run.data != task.data:
-            yield f"{label} is of the data {run.data}, not of the task's"
+            yield f"{label} is of the data {run.data}, not of the task's; {again}"
 
 
 def load_all(folder: Path, but: str = "") -> dict[str, EntryResults]:
