@@ -234,9 +234,31 @@ def leaderboard(entries: Mapping[str, EntryResults]) -> str:
 
 
 def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
-    spec, tasks = benchmark(), ranked_tasks(entries, size)
-    if not tasks:
-        return [f"Nothing to compare with: `{REFERENCE}` is complete on no error task.\n"]
+    """Return what is not admitted, the places, a table for each task that has run, and gaps."""
+    rule, tasks = benchmark().admission, benchmark().of_size(size)
+    present = [name for name in tasks if any(name in e.tasks() for e in entries.values())]
+    parts = []
+    if refused := [check for check in admissions(entries, tasks) if not check.is_admitted]:
+        reason = f"`{rule.worse}` is not clearly worse than `{rule.better}` there"
+        parts += [f"Tasks that do not count, because {reason}:\n", admission_table(refused)]
+    if ranked := ranked_tasks(entries, size):
+        parts += _places(entries, ranked, size)
+    else:
+        parts.append(f"No places: `{REFERENCE}` is complete on no error task that counts.\n")
+    parts += [_task_table(entries, task) for task in present]
+    gaps = []
+    for name, results in entries.items():
+        missing = {task: results.gap(task) for task in present}
+        reasons = [f"{task}: {literal(gap)}" for task, gap in missing.items() if gap]
+        if reasons:
+            gaps.append([name, "; ".join(reasons)])
+    if gaps:
+        parts += ["### Incomplete\n", markdown(("entry", "missing"), gaps)]
+    return parts
+
+
+def _places(entries: Mapping[str, EntryResults], tasks: Sequence[str], size: Size) -> list[str]:
+    """Return the table of places, and that of the controls."""
     ranks = Ranking.of(entries, tasks)
     head = ["entry", "place", "tied with", "error / ReLU's (95 % CI)"]
     head += [*(f"{task}, %" for task in tasks), "trains to depth", "step / ReLU's"]
@@ -254,25 +276,16 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     for place, name in enumerate(ranks.placed, start=1):
         rows.append(row(name, str(place), ranks.tied_places(name)))
     parts = [markdown(head, rows)]
-    if controls := [name for name in ranks.names if name in spec.controls]:
+    if controls := [name for name in ranks.names if name in benchmark().controls]:
         parts += ["Controls, which are not ranked:\n"]
         parts += [markdown(head, [row(name, "-", "-") for name in controls])]
-    parts += [_task_table(entries, task) for task in spec.of_size(size)]
-    gaps = []
-    for name, results in entries.items():
-        missing = {task: results.gap(task) for task in spec.of_size(size)}
-        reasons = [f"{task}: {literal(gap)}" for task, gap in missing.items() if gap]
-        if reasons:
-            gaps.append([name, "; ".join(reasons)])
-    if gaps:
-        parts += ["### Incomplete\n", markdown(("entry", "missing"), gaps)]
     return parts
 
 
 def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
     """Return the entries that are complete on a task, the best first, paired by seed with ReLU."""
     complete = [entry for entry in entries.values() if entry.gap(task) is None]
-    spec, relu = benchmark().tasks[task], entries[REFERENCE]
+    spec, relu = benchmark().tasks[task], entries.get(REFERENCE)
     is_error = spec.depth is None
     scored = [(np.mean([_loss(run, is_error) for run in e.judged(task)]), e) for e in complete]
     rows = []
