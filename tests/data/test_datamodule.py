@@ -1,3 +1,5 @@
+import gc
+import os
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -133,6 +135,35 @@ def damaged(tmp_path: Path) -> Source:
     for name in ("a/1.jpg", "a/2.jpg"):
         (tmp_path / "train" / name).write_bytes(b"broken")
     return folder(str(tmp_path))
+
+
+def test_worker_frees_nothing_of_the_training_process(tmp_path: Path, monkeypatch) -> None:
+    owner, forked = os.getpid(), os.fork
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.cycle = self  # which only the collector frees
+
+        def __del__(self) -> None:
+            if os.getpid() != owner:
+                (tmp_path / "freed").touch()
+
+    def fork() -> int:
+        Garbage()
+        if (pid := forked()) == 0:
+            gc.set_threshold(1)  # any new object starts a collection
+        return pid
+
+    monkeypatch.setattr(os, "fork", fork)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(10**6)
+    try:
+        for loader in (digit_data(1, 0).train_dataloader(), digit_data(1, 0).val_dataloader()):
+            assert list(loader)
+            assert gc.isenabled()
+    finally:
+        gc.set_threshold(*thresholds)
+    assert not (tmp_path / "freed").exists()
 
 
 def test_worker_reports_an_unreadable_image(damaged: Source) -> None:

@@ -1,7 +1,6 @@
 """The LightningDataModule: transformed batches of a source's splits, in an order and with an
 augmentation that depend on the seed alone, whatever the workers and the restarts."""
 
-import gc
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from rectifiers.data import jpeg
+from rectifiers.data.loader import ImageLoader
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import (
     ArrayViews,
@@ -26,9 +26,8 @@ from rectifiers.data.transforms import (
 )
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World, check_share
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.machine import loader_start_method
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
+from rectifiers.runtime.signals import iterate_until_stopped
 from rectifiers.runtime.torch_internals import shared_bytes
 
 MAX_IMAGES, MAX_BYTES = 512, 2**24  # of a batch of centre views: shared memory may be small
@@ -196,14 +195,7 @@ def _identity(batch: Batch) -> Batch:
     return batch
 
 
-def _start_worker(_: int) -> None:
-    """Leave signals to the training process, and exempt the objects shared with it from garbage
-    collection, which would write to them and so copy 110 MB into each worker."""
-    leave_signals_to_the_parent()
-    gc.freeze()
-
-
-class EpochLoader(DataLoader):
+class EpochLoader(ImageLoader):
     """A loader whose workers start with the first batch, which is after Lightning's `set_epoch`.
 
     A plain DataLoader starts them in `iter()`, before `set_epoch`: a resumed run would repeat the
@@ -270,12 +262,10 @@ class ImageData(pl.LightningDataModule):
         )
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
         self._loading: dict[str, Any] = {
-            "num_workers": workers,
-            "multiprocessing_context": loader_start_method(workers),
-            "timeout": timeout_s if workers else 0,
+            "workers": workers,
+            "timeout_s": timeout_s,
             "pin_memory": pinned,
             "collate_fn": _identity,
-            "worker_init_fn": _start_worker,
         }
         reason = jpeg.unavailable_reason() if hasattr(source.train, "encoded") else None
         if reason:
@@ -317,7 +307,7 @@ class ImageData(pl.LightningDataModule):
     def _ordered_loader(self, crops: CenterDataset) -> DataLoader:
         """Return a loader of this process's share: no image twice, none left out."""
         share = range(self.here.rank, len(crops), self.here.size)
-        return DataLoader(crops, batch_size=self._centre_batch, sampler=share, **self._loading)
+        return ImageLoader(crops, batch_size=self._centre_batch, sampler=share, **self._loading)
 
     @property
     def _centre_batch(self) -> int:

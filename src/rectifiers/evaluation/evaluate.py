@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
+from rectifiers.data.loader import ImageLoader
 from rectifiers.data.sources import Split
 from rectifiers.evaluation.metrics import ErrorCounter, Errors, calibration, is_correct
 from rectifiers.evaluation.protocols import TestProtocol
 from rectifiers.runtime.distributed import all_reduce, world
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file
-from rectifiers.runtime.machine import loader_start_method
 from rectifiers.runtime.schema import JsonObject
-from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
+from rectifiers.runtime.signals import iterate_until_stopped
 
 PIXELS_PER_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
 
@@ -121,14 +121,8 @@ def evaluate(
     counters = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
     all_scores = torch.zeros(len(dataset), classes)
     batches = list(same_shape_batches(split, protocol))
-    loader = DataLoader(
-        dataset,
-        batch_sampler=batches[rank::size],
-        num_workers=workers,
-        multiprocessing_context=loader_start_method(workers),
-        timeout=timeout_s if workers else 0,
-        worker_init_fn=leave_signals_to_the_parent,
-    )
+    share = batches[rank::size]
+    loader = ImageLoader(dataset, batch_sampler=share, workers=workers, timeout_s=timeout_s)
     longest = math.ceil(len(batches) / size)
     for views_by_scale, labels, indices in iterate_until_stopped(loader, longest, "while testing"):
         total = torch.zeros((), device=device)

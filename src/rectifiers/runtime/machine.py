@@ -6,7 +6,6 @@ import ctypes
 import gc
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -49,16 +48,6 @@ def free_cores() -> int:
     does; at least 1."""
     idle = (os.cpu_count() or 1) - round(os.getloadavg()[0])
     return max(1, min(usable_cores(), idle))
-
-
-def loader_start_method(workers: int) -> str | None:
-    """Return the `multiprocessing_context` of a DataLoader of so many workers: on Linux they are
-    forked, whatever Python's default is; elsewhere it is None, which asks for the default.
-
-    The default is to fork in `train.py` up to Python 3.13, but neither from 3.14 on nor in the
-    processes of `rectifiers.runner`. A worker that is not forked imports torch for seconds in every
-    epoch, and shares no memory with the training process."""
-    return "fork" if workers and sys.platform == "linux" else None
 
 
 def keep_freed_memory() -> None:

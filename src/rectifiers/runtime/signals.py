@@ -122,7 +122,7 @@ def iterate_until_stopped(items: Iterable[T], longest: int, where: str) -> Itera
         stop_if_requested(where)
 
 
-def leave_signals_to_the_parent(_: int = 0) -> None:
+def leave_signals_to_the_parent() -> None:
     """Ignore the stop signals, which come to whole groups of processes, in a DataLoader's worker
     while the parent defers them: it still needs the batch."""
     if _deferring:

@@ -178,7 +178,7 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
     try:
         lightning.fit(trainer, run.classifier, run.data, start)
     except Diverged as diverged:
-        return diverged
+        return diverged.with_traceback(None)  # whose frames hold the run's tensors
     return None
 
 
