@@ -245,15 +245,22 @@ def plot(numbers: JsonObject) -> Figure:
         ("responses, forward (Eq. 9)", "response", "log10 E[y²]"),
         ("gradients, backward (Eq. 13)", "gradient", "log10 E[Δy²], last layer = 1"),
     )
+    every = math.ceil(len(layers) / 32)
     for axes, (title, moment, label) in zip(figure.subplots(1, 2), sides, strict=True):
         if layers[0]["theory"] is not None:
-            theory = output.column(layers, f"theory.{moment}")
-            axes.plot(places, theory, color=output.THEORY, label="theory")
-            on_maps = output.column(layers, f"theory.{moment}_on_maps")
+            theory = [layer["theory"] for layer in layers]
+            values = [step[moment] for step in theory]
+            axes.plot(places, values, color=output.THEORY, label="theory")
+            on_maps = [step[f"{moment}_on_maps"] for step in theory]
             label_on_maps = "theory with borders, strides, pooling"
             axes.plot(places, on_maps, "--", color=output.MAPS, label=label_on_maps)
-        means = [layer[f"{moment}_second"] for layer in layers]
-        style = {"color": output.MEASURED, "label": "measured, mean and 95 %"}
-        output.draw_intervals(axes, places, means, **style)
-        output.label_axes(axes, names, title=title, ylabel=label)
+        means = [(place, layer[f"{moment}_second"]) for place, layer in enumerate(layers)]
+        if known := [(x, m["mean"], output.half_interval(m)) for x, m in means if m]:
+            style: JsonObject = {"capsize": 2, "fmt": "o", "ms": 4, "color": output.MEASURED}
+            axes.errorbar(*zip(*known, strict=True), label="measured, mean and 95 %", **style)
+        axes.set(title=title, ylabel=label, xlim=(-0.7, len(layers) - 0.3))
+        axes.set_xticks(places[::every], names[::every], rotation=90, fontsize=7)
+        axes.grid(axis="y", alpha=0.3)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=8)
     return figure
