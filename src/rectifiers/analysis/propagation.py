@@ -146,7 +146,10 @@ def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
             stds = [layer.std_asked for layer in report]
             x = _network_inputs(setup, inputs, seed)
             powers.append(x.square().mean((0, 1)) if x.dim() == 4 else x.square().mean().view(1, 1))
-            gradient = _score_gradient(len(x), len(setup.source.classes), seed)
+            # of the scores; that of a loss would depend on the weights, and vanish where large
+            # scores saturate the softmax
+            shape, draws = (len(x), len(setup.source.classes)), generator("gradient", seed)
+            gradient = torch.randn(shape, dtype=torch.float64, generator=draws)
             measured.append(measure_signal(network, x, gradient))
             causes.append(effects(measured[-1]))
             advance(1)
@@ -183,12 +186,6 @@ def _network_inputs(setup: AnalysisSetup, kind: str, seed: int) -> Tensor:
     flat, side = setup.preprocess.flat_output, setup.config.data.crop_px
     shape = (setup.source.channels, side, side) if flat is None else (flat,)
     return torch.randn(IMAGES, *shape, dtype=torch.float64, generator=generator("inputs", seed))
-
-
-def _score_gradient(count: int, classes: int, seed: int) -> Tensor:
-    """Return N(0, 1) as the gradient of the scores, float64 [count, classes]: that of a loss would
-    depend on the weights, and vanish where large scores saturate the softmax."""
-    return torch.randn(count, classes, dtype=torch.float64, generator=generator("gradient", seed))
 
 
 def _to_log10(natural: float) -> float | None:

@@ -22,8 +22,8 @@ from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
-from rectifiers.runtime.errors import InputError, unreadable
-from rectifiers.runtime.files import atomic_file, load_yaml, read_bytes, read_yaml
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file, load_yaml, read_bytes
 from rectifiers.runtime.schema import JsonObject
 
 RECORDS = RESULTS / "claims"
@@ -72,14 +72,7 @@ def arm_hashes() -> dict[str, dict[str, str]]:
 
     `scripts/report.py claims` writes them to `results/claims/<claim>.yaml`."""
     paths = map(arms_path, (claim for claim in claims() if claim.arms))
-    return {path.stem: _read_arms(path) for path in paths if path.exists()}
-
-
-def _read_arms(path: Path) -> dict[str, str]:
-    try:
-        return {str(arm): str(name) for arm, name in read_yaml(path)["arms"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise unreadable(path, error, "take the committed one") from error
+    return {path.stem: load_yaml(path.read_text())["arms"] for path in paths if path.exists()}
 
 
 def claim_exclusion_reason(record: Record) -> str | None:
