@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import yaml
 from pydantic import ConfigDict
 
 from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
@@ -24,7 +23,7 @@ from rectifiers.data.images import Inspection, cached_inspection
 from rectifiers.runs.sections import Pixels, ShardBytes, Store
 from rectifiers.runtime.console import cli_errors, progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import atomic_file, write_text
+from rectifiers.runtime.files import atomic_file, load_yaml, write_text
 from rectifiers.runtime.schema import Section, checked
 
 CACHE = Path(".cache")
@@ -43,23 +42,14 @@ class Settings(Section):
 
 def read_settings(path: Path) -> Settings:
     """Return the keys of `Settings` in a file of `conf/data`."""
-    try:
-        data = dict(yaml.safe_load(path.read_text())["data"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} is no file of conf/data ({error!r}); restore it from git"
-        ) from error
-    return checked(Settings, data, f"{path}: data.")
+    return checked(Settings, load_yaml(path.read_text())["data"], f"{path}: data.")
 
 
 def verify_all(expected: Expected, pins: Path | None) -> None:
     """Check every archive, and that DVC's file of pins, which `dvc repro -P` rewrites, agrees with
     `expected`."""
     if pins is not None:
-        try:
-            pinned = {out["path"]: out["md5"] for out in yaml.safe_load(pins.read_text())["outs"]}
-        except (OSError, yaml.YAMLError, TypeError, KeyError):
-            pinned = None
+        pinned = {out["path"]: out["md5"] for out in load_yaml(pins.read_text())["outs"]}
         if pinned != expected.md5s:
             raise InputError(f"{pins} does not pin the official archives; give git checkout {pins}")
     for archive in expected.archives.values():
@@ -97,18 +87,14 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("stage", choices=("verify", "prepare", "statistics"), help="the stages, in this order")
-    for name, path, text in (
-        ("--settings", "conf/data/imagenet.yaml", "a file of conf/data"),
-        ("--archives", "pipelines/imagenet/archives.yaml", "the list of archives"),
-    ):
-        add(name, type=Path, default=Path(path), help=f"{text} (default: ImageNet's)")
+    stages = ("verify", "prepare", "statistics")
+    add("stage", choices=stages, help="the stages, in this order")
+    settings, archives = Path("conf/data/imagenet.yaml"), Path("pipelines/imagenet/archives.yaml")
+    add("--settings", type=Path, default=settings, help="a file of conf/data (default: ImageNet's)")
+    add("--archives", type=Path, default=archives, help="the archives (default: ImageNet's)")
     add("--pins", type=Path, help="a .dvc file that must pin the same checksums as --archives")
-    add(
-        "--out", type=Path, help="the file that verify writes, or the folder that statistics writes"
-    )
-    threads = "threads that read images (default: one per core)"
-    add("--threads", type=int, default=os.cpu_count(), help=threads)
+    add("--out", type=Path, help="the file that verify, or the folder that statistics, writes")
+    add("--threads", type=int, default=os.cpu_count(), help="that read images (default: all cores)")
     return parser.parse_args()
 
 

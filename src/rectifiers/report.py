@@ -1,7 +1,6 @@
 """The results of `initialize` and `propagation`: tables of layers, as text, Markdown and HTML."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -21,22 +20,16 @@ def table(head: Row, rows: Sequence[Row]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-class Report(ABC):
+class Report:
     """A table with a row per layer. It prints as aligned text and shows as HTML in a notebook."""
 
-    @property
+    def cells(self) -> list[Row]:
+        """Return the names of the columns, and a row per layer."""
+        raise NotImplementedError
+
     def title(self) -> str:
-        """What stands above the table."""
+        """Return what stands above the table."""
         return ""
-
-    @property
-    @abstractmethod
-    def head(self) -> Row:
-        """The names of the columns."""
-
-    @abstractmethod
-    def rows(self) -> list[Row]:
-        """Return a row per layer."""
 
     def notes(self) -> list[str]:
         """Return what stands below the table."""
@@ -44,33 +37,31 @@ class Report(ABC):
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, with the notes as a list below it."""
+        head, *rows = self.cells()
         notes = "\n".join(f"- {note}" for note in self.notes())
-        parts = (self.title, table(self.head, self.rows()), notes)
-        return "\n\n".join(part for part in parts if part)
+        return "\n\n".join(filter(None, (self.title(), table(head, rows), notes)))
 
     def __str__(self) -> str:
-        columns = [
-            _aligned(name, column)
-            for name, column in zip(self.head, zip(*self.rows(), strict=True), strict=False)
-        ]
+        columns = map(_aligned, zip(*self.cells(), strict=True))
         lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
-        return "\n".join([*filter(None, [self.title]), *lines, *self.notes()])
+        return "\n".join([*filter(None, [self.title()]), *lines, *self.notes()])
 
     def _repr_html_(self) -> str:
-        def cells(line: Row, tag: str) -> str:
-            return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in line)}</tr>"
+        def line(row: Row, tag: str) -> str:
+            return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
 
-        body = "".join(cells(row, "td") for row in self.rows())
+        head, *rows = self.cells()
+        body = line(head, "th") + "".join(line(row, "td") for row in rows)
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
-        title = f"<p>{escape(self.title)}</p>" if self.title else ""
-        return f"{title}<table>{cells(self.head, 'th')}{body}</table><ul>{notes}</ul>"
+        return f"<p>{escape(self.title())}</p><table>{body}</table><ul>{notes}</ul>"
 
 
-def _aligned(name: str, cells: Row) -> list[str]:
-    """Return a column with its name, numbers to the right and words to the left."""
-    width = max(map(len, (name, *cells)))
-    is_numeric = all(cell.replace("-", "").replace(".", "")[:1].isdigit() for cell in cells if cell)
-    return [text.rjust(width) if is_numeric else text.ljust(width) for text in (name, *cells)]
+def _aligned(column: Row) -> list[str]:
+    """Return a column below its name, numbers to the right and words to the left."""
+    width = max(map(len, column))
+    starts = (cell.replace("-", "").replace(".", "")[:1] for cell in column[1:] if cell)
+    is_numeric = all(map(str.isdigit, starts))
+    return [text.rjust(width) if is_numeric else text.ljust(width) for text in column]
 
 
 @dataclass(frozen=True)
@@ -214,29 +205,20 @@ class InitReport(Report):
                 )
         return ""
 
-    @property
     def title(self) -> str:
         measured = ", each layer corrected by what was measured" if self.mode == "empirical" else ""
         return f"Initialised by {self.rule}{measured}."
 
-    @property
-    def head(self) -> Row:
+    def cells(self) -> list[Row]:
         columns = ("layer", "shape", "reads", "E[x²]", "feeds", "share", "std", "drawn")
-        return (*columns, "E[y²] predicted", "measured")
-
-    def rows(self) -> list[Row]:
-        return [
-            (
-                row.layer,
-                "x".join(map(str, row.shape)),
-                row.reads,
-                f"{row.second_in:.3g}",
-                row.feeds,
-                *(f"{number:.4g}" for number in (row.share, row.std, row.std_drawn)),
-                *("" if n is None else f"{n:.3g}" for n in (row.predicted, row.measured)),
-            )
-            for row in self.layers
-        ]
+        rows: list[Row] = [(*columns, "E[y²] predicted", "measured")]
+        for row in self.layers:
+            stds = (f"{number:.4g}" for number in (row.share, row.std, row.std_drawn))
+            seconds = ("" if n is None else f"{n:.3g}" for n in (row.predicted, row.measured))
+            shape = "x".join(map(str, row.shape))
+            named = (row.layer, shape, row.reads, f"{row.second_in:.3g}", row.feeds)
+            rows.append((*named, *stds, *seconds))
+        return rows
 
     def notes(self) -> list[str]:
         left = [f"{name}: left as it was; {reason}" for name, reason in self.left.items()]
@@ -255,14 +237,8 @@ class Propagation(Report):
 
     responses: dict[str, tuple[float, float]]
 
-    @property
-    def head(self) -> Row:
-        return ("layer", "E[y²] predicted", "measured")
-
-    def rows(self) -> list[Row]:
-        return [
-            (name, f"{predicted:.4g}", f"{measured:.4g}")
-            for name, (predicted, measured) in self.responses.items()
-        ]
+    def cells(self) -> list[Row]:
+        rows = [(name, *(f"{second:.4g}" for second in x)) for name, x in self.responses.items()]
+        return [("layer", "E[y²] predicted", "measured"), *rows]
 
     __repr__ = Report.__str__

@@ -10,9 +10,8 @@ from made_up import altered
 from made_up_claims import BASE, LOST, runs
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import ClaimResult, Verdict, answer
-from rectifiers.claims.page import claim_page
+from rectifiers.claims.page import FOLDER, claim_page
 from rectifiers.claims.report import answer_rows, pages
-from rectifiers.claims.text import FOLDER
 
 RESULTS = ROOT / "results"
 DOWN = [b - x for b, x in zip(BASE, (1.0, 1.1, 0.9, 1.0, 1.0), strict=True)]

@@ -110,9 +110,7 @@ def test_unfinished_activation_files_fail_by_themselves(call, tmp_path: Path, mo
     unfinished = {
         "empty": "",
         "typo": "_target_: torch.nn.Mishh",
-        "broken": "_target_: [",
         "nothing": "alpha: 1",
-        "binary": "\0",
         "softmax": "{_target_: torch.nn.Softmax, dim: 1}",
         "needs": "_target_: torch.nn.Threshold",
     }

@@ -4,11 +4,10 @@ beside it."""
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import torch
-import yaml
 from matplotlib.figure import Figure
+from pandas import DataFrame
 from rich.table import Table
 from torch import nn
 
@@ -23,7 +22,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF
+from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject, checked
 from rectifiers.theory.stability import stability
 from rectifiers.training.functions import import_function
@@ -54,7 +53,7 @@ def analyse(
     import_function("activation", config.activation)  # this one has to work; the others may fail
     chosen = config.activation.as_dict()
     paths = sorted((CONF / "activation").glob("*.yaml"))
-    settings = {path.stem: _settings(path) for path in paths}
+    settings = {path.stem: load_yaml(path.read_text()) for path in paths}
     if unknown := sorted({*(beside or ())} - settings.keys()):
         known = ", ".join(settings)
         raise InputError(f"beside has {', '.join(unknown)}; give names from: {known}")
@@ -66,18 +65,7 @@ def analyse(
     return gains(factories, seeds=seeds, depth=depth)
 
 
-def _settings(path: Path) -> object:
-    """Return what a file of conf/activation holds; None where it cannot be read."""
-    try:
-        return yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError):
-        return None
-
-
-def _activation(settings: object, depth: int, units: int) -> nn.Module:
-    """Return the activation of a file's settings, which may be unfinished."""
-    if not isinstance(settings, dict):
-        raise InputError("its file is empty; write `_target_: <the dotted name of a function>`")
+def _activation(settings: JsonObject, depth: int, units: int) -> nn.Module:
     target = checked(Target, settings, "activation.").at_depth(depth - 1)
     return import_function("activation", target)(units)
 
@@ -164,30 +152,27 @@ def report(numbers: JsonObject) -> list[Table | str]:
 def plot(numbers: JsonObject) -> Figure:
     """Draw the slope of each activation's variance map, and what is left of signals after many
     layers."""
-    rows = [row for row in numbers["rows"] if row["forward_gain2"] is not None]
-    rows.sort(key=lambda row: row["map_slope"])
-    places = range(len(rows))
+    rows = DataFrame(numbers["rows"], columns=list(COLUMNS.values())).set_index("activation")
+    rows = rows[rows.forward_gain2.notna()].sort_values("map_slope")
     figure = output.new_figure(10.5, 0.32 * len(rows) + 1.6)
     figure.suptitle("dots: draws; bars: predicted, ± 2 std for the width", fontsize=10)
     slopes, *signals = figure.subplots(1, 3, sharey=True)
-    colors = [STABILITY[row["fixed_point"]] for row in rows]
-    slopes.barh(places, output.column(rows, "map_slope"), color=colors)
+    slopes.barh(rows.index, rows.map_slope, color=list(rows.fixed_point.map(STABILITY)))
     slopes.axvline(1, color="black", lw=0.8)
     slopes.set(xlabel="slope of the variance map: above 1 it repels")
-    slopes.set_yticks(places, [row["activation"] for row in rows])
+    spreads = 2 * rows.predicted_spread.astype(float).fillna(0)
     response = f"log10 E[y²] after {numbers['request']['depth']} layers"
-    parts = (
-        ("forward", "predicted_drift", response),
-        ("backward", "predicted_backward", "log10 E[Δy²] at the first, last = 1"),
-    )
-    spreads = [2 * (row["predicted_spread"] or 0) for row in rows]
+    gradient = "log10 E[Δy²] at the first, last = 1"
     style: JsonObject = {"fmt": "|", "ms": 10, "color": output.THEORY, "capsize": 3}
-    for axes, (moment, predicted, label) in zip(signals, parts, strict=True):
-        for place, row in zip(places, rows, strict=True):
-            values = row[moment]["values"] if row[moment] else []
-            axes.plot(values, [place] * len(values), "o", ms=4, color=output.MEASURED, alpha=0.6)
-        xerr = spreads if moment == "forward" else None
-        axes.errorbar(output.column(rows, predicted), places, xerr=xerr, **style)
+    for axes, moment, predicted, xerr, label in (
+        (signals[0], "forward", "predicted_drift", spreads, response),
+        (signals[1], "backward", "predicted_backward", None, gradient),
+    ):
+        for name, measured in rows[moment].dropna().items():
+            places = [name] * len(measured["values"])
+            axes.plot(measured["values"], places, "o", ms=4, color=output.MEASURED, alpha=0.6)
+        axes.errorbar(rows[predicted].astype(float), rows.index, xerr=xerr, **style)
         axes.axvline(0, color="black", lw=0.8)
-        output.label_axes(axes, grid="x", xlabel=label)
+        axes.grid(axis="x", alpha=0.3)
+        axes.set(xlabel=label)
     return figure

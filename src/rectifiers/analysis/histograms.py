@@ -4,6 +4,8 @@ import math
 import tempfile
 from dataclasses import asdict
 
+import numpy as np
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from rich.table import Table
 
@@ -67,12 +69,17 @@ def plot(numbers: JsonObject) -> Figure:
     title = f"{output.network_title(request)}, {request['data']}"
     figure = output.new_figure(2.7 * len(snapshots) + 1.6, 5.2, title)
     grid = figure.subplots(2, len(snapshots), squeeze=False, sharey="row")
+    colors = colormaps["viridis"](np.linspace(0, 0.92, len(snapshots[0]["layers"])))
     for column, snapshot in zip(grid.T, snapshots, strict=True):
         for axes, part in zip(column, PARTS, strict=True):
-            for place, layer in enumerate(snapshot["layers"]):
+            for layer, color in zip(snapshot["layers"], colors, strict=True):
                 scale = (layer[part]["std"] or 1.0) if part == "gradients" else 1.0
-                style = {"color": output.shade(place, len(snapshot["layers"])), "lw": 1}
-                axes.plot(*_density(layer[part], scale), label=layer["layer"], **style)
+                counts = np.array(layer[part]["counts"])
+                low, high = layer[part]["low"] / scale, layer[part]["high"] / scale
+                width = (high - low) / len(counts)
+                middles = low + width * (np.arange(len(counts)) + 0.5)
+                density = np.where(counts, counts / width / max(1, counts.sum()), math.nan)
+                axes.plot(middles, density, label=layer["layer"], color=color, lw=1)
             axes.set_yscale("log")
         column[0].set(title=f"step {snapshot['step']:,}", xlabel="activation f(y)")
         column[1].set(xlabel="gradient / its std")
@@ -81,11 +88,3 @@ def plot(numbers: JsonObject) -> Figure:
     handles = grid[0, 0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside right upper", fontsize=7, title="layer")
     return figure
-
-
-def _density(distribution: JsonObject, scale: float) -> tuple[list[float], list[float]]:
-    """Return (the middles of the bins, the density there), of the numbers divided by `scale`."""
-    low, counts = distribution["low"], distribution["counts"]
-    width, total = (distribution["high"] - low) / len(counts), sum(counts) or 1
-    middles = [(low + (i + 0.5) * width) / scale for i in range(len(counts))]
-    return middles, [count / total / width * scale or math.nan for count in counts]

@@ -1,11 +1,8 @@
 """Tables for the terminal, and what the analyses' figures share."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 from rich.text import Text
@@ -22,9 +19,7 @@ def table(title: str, rows: Sequence[Row], columns: Mapping[str, str] | None = N
     """Return `rows` as a table. columns: the key of each column by its head, dotted for a key
     within another; None: the keys of the first row."""
     heads = columns or {key: key for key in rows[0]}
-    lines = [
-        [value_at(row, key) if columns else row.get(key) for key in heads.values()] for row in rows
-    ]
+    lines = [[value_at(row, key) for key in heads.values()] for row in rows]
     made = Table(title=Text(title, style="bold"), title_justify="left")  # Text: [y²] is no markup
     for head, values in zip(heads, zip(*lines, strict=True), strict=False):
         is_words = any(isinstance(value, str) for value in values)
@@ -57,40 +52,6 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
     if title:
         figure.suptitle(title)
     return figure
-
-
-def label_axes(axes: Axes, layers: Sequence[str] = (), grid: str = "y", **labels: Any) -> None:
-    """Set labels, a grid, and the names of the layers along the x-axis, not all of many."""
-    axes.set(**labels)
-    axes.grid(axis=grid, alpha=0.3)  # type: ignore[arg-type]
-    if layers:
-        every = math.ceil(len(layers) / 32)
-        axes.set_xticks(range(0, len(layers), every), layers[::every], rotation=90, fontsize=7)
-        axes.set_xlim(-0.7, len(layers) - 0.3)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8)
-
-
-def draw_intervals(
-    axes: Axes, places: Iterable[float], means: Iterable[Row | None], **style: Any
-) -> None:
-    """Draw means with their 95 % intervals; nothing where there is no number."""
-    for place, mean in zip(places, means, strict=True):
-        if mean is not None:
-            half = half_interval(mean)
-            axes.errorbar(place, mean["mean"], half, capsize=2, fmt="o", ms=4, **style)
-            style.pop("label", None)  # one line of the legend
-
-
-def column(rows: Iterable[Row], key: str) -> list[float]:
-    """Return one number of each row; matplotlib leaves a gap where there is none."""
-    values = [value_at(row, key) for row in rows]
-    return [math.nan if value is None else value for value in values]
-
-
-def shade(place: int, count: int) -> tuple[float, ...]:
-    """Return the color of one of `count` layers or steps, from dark to light."""
-    return colormaps["viridis"](0.92 * place / max(1, count - 1))
 
 
 def network_title(request: Mapping[str, Any]) -> str:

@@ -146,7 +146,10 @@ def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
             stds = [layer.std_asked for layer in report]
             x = _network_inputs(setup, inputs, seed)
             powers.append(x.square().mean((0, 1)) if x.dim() == 4 else x.square().mean().view(1, 1))
-            gradient = _score_gradient(len(x), len(setup.source.classes), seed)
+            # of the scores; that of a loss would depend on the weights, and vanish where large
+            # scores saturate the softmax
+            shape, draws = (len(x), len(setup.source.classes)), generator("gradient", seed)
+            gradient = torch.randn(shape, dtype=torch.float64, generator=draws)
             measured.append(measure_signal(network, x, gradient))
             causes.append(effects(measured[-1]))
             advance(1)
@@ -183,12 +186,6 @@ def _network_inputs(setup: AnalysisSetup, kind: str, seed: int) -> Tensor:
     flat, side = setup.preprocess.flat_output, setup.config.data.crop_px
     shape = (setup.source.channels, side, side) if flat is None else (flat,)
     return torch.randn(IMAGES, *shape, dtype=torch.float64, generator=generator("inputs", seed))
-
-
-def _score_gradient(count: int, classes: int, seed: int) -> Tensor:
-    """Return N(0, 1) as the gradient of the scores, float64 [count, classes]: that of a loss would
-    depend on the weights, and vanish where large scores saturate the softmax."""
-    return torch.randn(count, classes, dtype=torch.float64, generator=generator("gradient", seed))
 
 
 def _to_log10(natural: float) -> float | None:
@@ -245,15 +242,22 @@ def plot(numbers: JsonObject) -> Figure:
         ("responses, forward (Eq. 9)", "response", "log10 E[y²]"),
         ("gradients, backward (Eq. 13)", "gradient", "log10 E[Δy²], last layer = 1"),
     )
+    every = math.ceil(len(layers) / 32)
     for axes, (title, moment, label) in zip(figure.subplots(1, 2), sides, strict=True):
         if layers[0]["theory"] is not None:
-            theory = output.column(layers, f"theory.{moment}")
-            axes.plot(places, theory, color=output.THEORY, label="theory")
-            on_maps = output.column(layers, f"theory.{moment}_on_maps")
+            theory = [layer["theory"] for layer in layers]
+            values = [step[moment] for step in theory]
+            axes.plot(places, values, color=output.THEORY, label="theory")
+            on_maps = [step[f"{moment}_on_maps"] for step in theory]
             label_on_maps = "theory with borders, strides, pooling"
             axes.plot(places, on_maps, "--", color=output.MAPS, label=label_on_maps)
-        means = [layer[f"{moment}_second"] for layer in layers]
-        style = {"color": output.MEASURED, "label": "measured, mean and 95 %"}
-        output.draw_intervals(axes, places, means, **style)
-        output.label_axes(axes, names, title=title, ylabel=label)
+        means = [(place, layer[f"{moment}_second"]) for place, layer in enumerate(layers)]
+        if known := [(x, m["mean"], output.half_interval(m)) for x, m in means if m]:
+            style: JsonObject = {"capsize": 2, "fmt": "o", "ms": 4, "color": output.MEASURED}
+            axes.errorbar(*zip(*known, strict=True), label="measured, mean and 95 %", **style)
+        axes.set(title=title, ylabel=label, xlim=(-0.7, len(layers) - 0.3))
+        axes.set_xticks(places[::every], names[::every], rotation=90, fontsize=7)
+        axes.grid(axis="y", alpha=0.3)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=8)
     return figure

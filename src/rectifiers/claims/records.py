@@ -22,8 +22,8 @@ from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
-from rectifiers.runtime.errors import InputError, unreadable
-from rectifiers.runtime.files import atomic_file, load_yaml, read_bytes, read_yaml
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file, load_yaml, read_bytes
 from rectifiers.runtime.schema import JsonObject
 
 RECORDS = RESULTS / "claims"
@@ -72,14 +72,7 @@ def arm_hashes() -> dict[str, dict[str, str]]:
 
     `scripts/report.py claims` writes them to `results/claims/<claim>.yaml`."""
     paths = map(arms_path, (claim for claim in claims() if claim.arms))
-    return {path.stem: _read_arms(path) for path in paths if path.exists()}
-
-
-def _read_arms(path: Path) -> dict[str, str]:
-    try:
-        return {str(arm): str(name) for arm, name in read_yaml(path)["arms"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise unreadable(path, error, "take the committed one") from error
+    return {path.stem: load_yaml(path.read_text())["arms"] for path in paths if path.exists()}
 
 
 def claim_exclusion_reason(record: Record) -> str | None:
@@ -215,9 +208,10 @@ def check_criteria(
     read: Read = committed_file,
     versions: Callable[[str], Iterable[str]] = commits_of,
 ) -> set[str]:
-    """Check that every run was made by a commit with the present criterion, and that no earlier
-    commit holds an answer of the same run under another one: who makes a run again, knowing how it
-    ends, has not made the criterion before it.
+    """Check that every run was made by a commit with the present criterion and the arm's present
+    overrides (who looks first can choose the arm that wins), and that no earlier commit holds an
+    answer of the same run under another criterion: who makes a run again, knowing how it ends, has
+    not made the criterion before it.
 
     read: (commit, path of a file in the checkout) -> its text; None where either is not there.
     versions: a path -> the commits that changed it. Returned are commits that are not known here,
@@ -225,72 +219,53 @@ def check_criteria(
     unknown: set[str] = set()
     read = functools.cache(read)
     for claim, runs in answered:
-        present = criterion((PLACE / f"{claim.name}.yaml").read_text())
+        text = (PLACE / f"{claim.name}.yaml").read_text()
         remedy = f"give first_seed: {max(claim.all_seeds()) + 1}"
-        made = [record for arm in runs.values() for record in arm.values()]
-        for arm, by_seed in runs.items():
-            for record in by_seed.values():
-                _check_arm(claim, arm, record, read)
-        seeds_of: dict[str, list[int]] = {}  # by commit
-        for record in made:
-            seeds_of.setdefault(str(record.provenance.git_sha), []).append(record.seed)
-        for commit, seeds in seeds_of.items():
-            then = _criterion_of(claim, commit, read)
+        seeds: dict[str, int] = {}  # by run
+        for arm, seed, record in sorted((a, s, r) for a in runs for s, r in runs[a].items()):
+            seeds[record.run] = seed
+            commit = str(record.provenance.git_sha)
+            then = _claim_file(claim, commit, read)
             if then is None and read(commit, "README.md") is None:
                 unknown.add(commit)
-            elif then != present:
+            elif then is None or criterion(then) != criterion(text):
                 raise InputError(
                     f"claim/{claim.name} is judged by a criterion or a number of seeds that commit "
-                    f"{commit[:8]}, which ran its seed {min(seeds)}, does not hold; what changes "
-                    f"after a run needs other seeds: {remedy}"
+                    f"{commit[:8]}, which ran its seed {seed}, does not hold; what changes after a "
+                    f"run needs other seeds: {remedy}"
                 )
-        seed_of = {record.run: record.seed for record in made}
+            elif _arms(then).get(arm) != _arms(text)[arm]:
+                raise InputError(
+                    f"claim/{claim.name}: arm {arm} has other overrides than in commit "
+                    f"{commit[:8]}, which ran its seed {seed}; {remedy}"
+                )
         table = f"results/claims/{claim.name}.csv"
         for commit in versions(table):
-            rows, then = read(commit, table), _criterion_of(claim, commit, read)
-            if rows is None or then in (None, present):
+            rows, then = read(commit, table), _claim_file(claim, commit, read)
+            if rows is None or then is None or criterion(then) == criterion(text):
                 continue
-            names = [row.get("run") for row in csv.DictReader(rows.splitlines())]
-            for seed in (seed_of[name] for name in names if name in seed_of):
-                raise InputError(
-                    f"claim/{claim.name} was answered in commit {commit[:8]} by its seed {seed} "
-                    "under another criterion or number of seeds, and a run that is made again is "
-                    f"no new one: {remedy}"
-                )
+            for row in csv.DictReader(rows.splitlines()):
+                if row.get("run") in seeds:
+                    raise InputError(
+                        f"claim/{claim.name} was answered in commit {commit[:8]} by its seed "
+                        f"{seeds[row['run']]} under another criterion or number of seeds, and a "
+                        f"run that is made again is no new one: {remedy}"
+                    )
     return unknown
 
 
-def _check_arm(claim: Claim, arm: str, record: TrainingRecord, read: Read) -> None:
-    """Check that the commit that ran a record has its arm as it is now: who looks first can choose
-    the arm that wins."""
-    commit = str(record.provenance.git_sha)
+def _claim_file(claim: Claim, commit: str, read: Read) -> str | None:
+    """The claim's file in a commit; None where it was not there."""
     texts = (read(commit, f"{folder}/{claim.name}.yaml") for folder in FOLDERS)
-    text = next((text for text in texts if text is not None), None)
-    if text is not None and _arms(text).get(arm) != list(map(_first_key, claim.arms[arm])):
-        raise InputError(
-            f"claim/{claim.name}: arm {arm} has other overrides than in commit {commit[:8]}, which "
-            f"ran its seed {record.seed}; give first_seed: {max(claim.all_seeds()) + 1}"
-        )
+    return next((text for text in texts if text is not None), None)
 
 
 @functools.cache
 def _arms(text: str) -> dict[str, list[str]]:
-    """The overrides of the arms in a claim's file."""
+    """The overrides of the arms in a claim's file, with the keys of the first claims, in which a
+    callback had no name."""
     arms = ((load_yaml(text) or {}).get("claim") or {}).get("arms") or {}
-    return {arm: list(map(_first_key, overrides)) for arm, overrides in arms.items()}
-
-
-def _first_key(override: str) -> str:
-    """The override with the key of the first claims, in which a callback's had no name."""
-    return CALLBACK.sub("callbacks.", override)
-
-
-def _criterion_of(claim: Claim, commit: str, read: Read) -> list[JsonObject] | None:
-    """What decided the claim in a commit; None where it was not there."""
-    for folder in FOLDERS:
-        if (text := read(commit, f"{folder}/{claim.name}.yaml")) is not None:
-            return criterion(text)
-    return None
+    return {arm: [CALLBACK.sub("callbacks.", x) for x in given] for arm, given in arms.items()}
 
 
 @functools.cache

@@ -9,9 +9,8 @@ from typing import TypeVar
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import NO_EVIDENCE, NO_VERDICT, ClaimResult, Finding, Verdict
 from rectifiers.claims.measures import error, has_diverged
-from rectifiers.claims.page import claim_page
+from rectifiers.claims.page import FIGURES, FOLDER, claim_page, data_of, render, scale
 from rectifiers.claims.records import arm_hashes, arm_of, runs_of
-from rectifiers.claims.text import FIGURES, FOLDER, data_of, render, scale
 from rectifiers.results.documents import markdown
 from rectifiers.results.frame import code_of, machine_of, protocol_exclusion_reason
 from rectifiers.results.tables import Row, layout
@@ -140,8 +139,16 @@ def _linked(result: ClaimResult) -> str:
 
 
 def _in_words(text: str, result: ClaimResult, path: Path) -> str:
+    """Return a text with the effects that it names: {0} the first test, {d0} the first description,
+    {t0} the first test where no run diverged, {lost} how many of its runs did, {answer} the verdict
+    as a reply."""
+    tests, lost = result.tests, result.tests[0].diverged.values()
+    named: dict[str, Finding | str] = {"answer": ANSWERS.get(result.verdict, "Undecided")}
+    named["lost"] = ", ".join(f"{n} of {tests[0].seeds}" for n in lost if n)
+    named |= {f"d{i}": described.finding for i, described in enumerate(result.descriptions)}
+    named |= {f"t{i}": test.trained.finding for i, test in enumerate(tests) if test.trained}
     try:
-        return text.format(*(test.finding for test in result.tests), **facts(result))
+        return text.format(*(test.finding for test in tests), **named)
     except (KeyError, IndexError) as missing:
         raise InputError(f"{path.name}: {result.claim.name} has no {{{missing}}}") from missing
 
@@ -180,17 +187,6 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
         machines=" and ".join(names),
         data=", ".join(f"{name} {count:,}" for name, count in data.most_common()),
     )
-
-
-def facts(result: ClaimResult) -> dict[str, Finding | str]:
-    """Return what a text may name beside the tests' effects: `d0` the first description, `t0` the
-    first test where no run diverged, `lost` how many of its runs did, `answer` the verdict as a
-    reply."""
-    named: dict[str, Finding | str] = {"answer": ANSWERS.get(result.verdict, "Undecided")}
-    first = result.tests[0]
-    named["lost"] = ", ".join(f"{n} of {first.seeds}" for n in first.diverged.values() if n)
-    named |= {f"d{i}": described.finding for i, described in enumerate(result.descriptions)}
-    return named | {f"t{i}": t.trained.finding for i, t in enumerate(result.tests) if t.trained}
 
 
 def claims_page(results: Sequence[ClaimResult]) -> str:

@@ -114,12 +114,10 @@ def document(
             parts.append(networks())
     protocols = [_protocols(name, group) for name, group in groups.items() if len(group)]
     parts += [*curves(groups), *protocols, *([_origins(runs)] if len(runs) else [])]
-    concluded = conclusions or {}
-    return [replace(part, note=_paragraphs(concluded.get(part.title), part.note)) for part in parts]
-
-
-def _paragraphs(*texts: str | None) -> str:
-    return "\n\n".join(text for text in texts if text)
+    for i, part in enumerate(parts):
+        notes = filter(None, ((conclusions or {}).get(part.title), part.note))
+        parts[i] = replace(part, note="\n\n".join(notes))
+    return parts
 
 
 def _origins(runs: "DataFrame") -> Table:
@@ -131,44 +129,22 @@ def _origins(runs: "DataFrame") -> Table:
     return Table("The runs behind these tables", 2, head, lines, note)
 
 
-def _of(row: Row, group: "DataFrame") -> "DataFrame":
-    """The runs of a row's experiments in the order of their seeds, whatever became of them."""
-    runs = group[group.experiment.isin(row["experiments"])]
-    return runs.sort_values("seed", kind="stable")
-
-
 def answers(row: Row, group: "DataFrame") -> "DataFrame":
-    """Return the runs of a row that finished and were tested by its protocol, with its result."""
-    runs = _of(row, group)
-    runs = runs[runs.protocol == row["protocol"]]
-    results = runs.record.map(functools.partial(result_of, row)).astype(object)
-    return runs.assign(result=results)[results.notna()]
+    """Return the runs of a row that finished and were tested by its protocol, in the order of their
+    seeds; in a row of the first, second ... scale of a protocol with its result there, and `px`."""
+    runs = group[group.experiment.isin(row["experiments"]) & (group.protocol == row["protocol"])]
+    runs = runs[runs.status == "finished"].sort_values("seed", kind="stable")
+    if "scale" not in row:
+        return runs
+    runs = runs.loc[[len(result.by_scale) > row["scale"] for result in runs.result]]
+    scales = [sorted((int(px), at) for px, at in r.by_scale.items()) for r in runs.result]
+    px, results = ([each[row["scale"]][i] for each in scales] for i in (0, 1))
+    return runs.assign(px=px, result=results)
 
 
 def _lost(row: Row, group: "DataFrame") -> int:
-    runs = _of(row, group)
+    runs = group[group.experiment.isin(row["experiments"])]
     return runs[runs.status == "diverged"].run.nunique()
-
-
-def _scales(row: Row, record: Record) -> list[int]:
-    return sorted(map(int, record.protocols[row["protocol"]].by_scale))
-
-
-def result_of(row: Row, record: Record) -> Errors | None:
-    """Return what the row's protocol, or its first, second ... scale in it, gave for a run that
-    finished; None where it has no such result."""
-    if record.status != "finished" or row["protocol"] not in record.protocols:
-        return None
-    result = record.protocols[row["protocol"]]
-    if "scale" not in row:
-        return result
-    scales = _scales(row, record)
-    return result.by_scale[str(scales[row["scale"]])] if len(scales) > row["scale"] else None
-
-
-def paper_value(row: Row, which: str) -> float | None:
-    """Return the paper's number (`which` of top1, top5), or None where it prints none."""
-    return value_at(published(), f"{row.get('paper')}.{which}")
 
 
 def _heads(settings: Sequence[str]) -> tuple[list[str], str]:
@@ -196,7 +172,7 @@ def _beside_paper(table: JsonObject, groups: Groups) -> Table:
     on_imagenet = used.pop(PAPERS_SETTING, None)
     lines = []
     for row, which in product(rows, ("top1", "top5")):
-        paper = paper_value(row, which)
+        paper = value_at(published(), f"{row.get('paper')}.{which}")
         cells = [f"{row['label']}, {which.replace('top', 'top-')}", row["protocol"]]
         cells.append("-" if paper is None else f"{paper:.2f}")
         if on_imagenet is not None:
@@ -219,7 +195,7 @@ def _ours(row: Row, which: str, group: "DataFrame") -> str:
     runs, lost = answers(row, group), _lost(row, group)
     cells = [estimate(_errors(row, which, group))] if len(runs) or not lost else []
     if "scale" in row and len(runs):
-        px = _scales(row, runs.record.iloc[0])[row["scale"]]
+        px = runs.px.iloc[0]
         cells += [f"at {px} px"] if px != row["papers_px"] else []
     return " ".join([*cells, *([f"({lost} diverged)"] if lost else [])])
 
