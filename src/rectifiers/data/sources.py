@@ -21,7 +21,7 @@ from filelock import FileLock
 from torchvision import datasets
 
 from rectifiers.data.images import FolderSplit, Inspection, list_classes, unreadable_reason
-from rectifiers.data.splits import ArraySplit, Split, choose, part_digest, split_balanced, take
+from rectifiers.data.splits import ArraySplit, Split, choose, part_digest, take
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
@@ -171,13 +171,20 @@ def digits(
     test set), which are part of its wheel. The set has no split; this one is stratified by
     class."""
     from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
 
     bunch = load_digits()
-    images = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8))[:, None]
-    labels = bunch.target.tolist()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
+    options = {"stratify": bunch.target, "test_size": val_fraction, "random_state": split_seed}
+    try:
+        parts = map(np.sort, train_test_split(np.arange(len(images)), **options))
+    except ValueError as error:
+        raise InputError(
+            f"data.val_fraction={val_fraction} leaves a class without images in one split; give a "
+            "fraction nearer to 0.5"
+        ) from error
     train, val = (
-        ArraySplit(images[part], [labels[i] for i in part])
-        for part in split_balanced(labels, val_fraction, split_seed)
+        ArraySplit(torch.from_numpy(images[part]), bunch.target[part].tolist()) for part in parts
     )
     return Source("digits", tuple(str(digit) for digit in range(10)), 1, train, val)
 
@@ -263,13 +270,6 @@ def failed_download(name: str, place: Path, file: str, error: Exception) -> Inpu
         f"data={name} is not under data.root={place} and could not be downloaded "
         f"({' '.join(str(error).split())}); put {file} there, or choose data=digits, which needs "
         "none"
-    )
-
-
-def not_official(path: Path) -> InputError:
-    """Return the error that a file is another one than its data set's."""
-    return InputError(
-        f"{path} is not the official one, by its md5; remove it and get the official one"
     )
 
 
