@@ -20,8 +20,8 @@ import torch
 from filelock import FileLock
 from torchvision import datasets
 
-from rectifiers.data.images import FolderSplit, Inspection, list_classes, unreadable_reason
-from rectifiers.data.splits import ArraySplit, Split, choose, part_digest, take
+from rectifiers.data.images import FolderSplit, Inspection, list_classes
+from rectifiers.data.splits import ArraySplit, Part, Split, choose, part_digest, take
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
@@ -109,18 +109,18 @@ class Source:
         train, *held_out = (
             split.inspect(cache_dir)
             if hasattr(split, "inspect")
-            else Inspection(split.digest(), [])
+            else Inspection(split.digest(), {})
             for split in self._splits
         )
         hashed = replace(self, digests=(train.digest, *(split.digest for split in held_out)))
-        fatal = [sentence for inspection in held_out for sentence in inspection.unreadable]
-        if not skip_bad:
-            fatal = train.unreadable + fatal
-        elif train.unreadable:
-            message = f"{_first(train.unreadable)}; others take the places of such images"
+        bad = train.unreadable
+        if skip_bad and bad:
+            message = f"{_first(list(bad.values()))}; others take the places of such images"
             warnings.warn(message, stacklevel=2)
-            if (val := in_splits(hashed).val) is not self.val:
-                fatal = _unreadable(val) + fatal
+            val = in_splits(hashed).val
+            chosen = val.indices.tolist() if isinstance(val, Part) else []
+            bad = {index: bad[index] for index in chosen if index in bad}
+        fatal = [*bad.values(), *(text for split in held_out for text in split.unreadable.values())]
         if fatal:
             raise InputError(_first(fatal))
         return hashed
@@ -128,19 +128,6 @@ class Source:
 
 def _first(sentences: Sequence[str]) -> str:
     return sentences[0] + (f" (and {len(sentences) - 1:,} more)" if len(sentences) > 1 else "")
-
-
-def _unreadable(split: Split) -> list[str]:
-    """Return a sentence about each image of a split that cannot be read."""
-    sentences = []
-    for index in range(len(split.labels)):
-        try:
-            # a look at a file is faster than to decode it
-            if not hasattr(split, "encoded") or unreadable_reason(split.encoded(index)):
-                split.image(index)
-        except InputError as error:
-            sentences.append(str(error))
-    return sentences
 
 
 def three_splits(source: Source, val_per_class: int | None = None) -> Source:
@@ -312,7 +299,7 @@ def folder(root: str | None = None) -> Source:
     for place in (base, base / "train", base / "val"):
         if not place.is_dir():
             raise InputError(f"{place} is not a folder; data.root must be {layout}")
-    skipped: list[str] = []
+    skipped: list[Path] = []
     parts = [part for part in ("train", "val", "test") if (base / part).is_dir()]
     images = {part: list_classes(base / part, skipped) for part in parts}
     classes = tuple(images["train"])

@@ -42,7 +42,6 @@ INDEX = np.dtype(
 )
 MANIFEST = "manifest.json"
 FILE = re.compile(r"(train|val)/(index\.npy|shard-[0-9]{5}\.bin)")
-STORED_AS = ("JPEG", "PPM")  # the only formats that are tried: some of Pillow's start programs
 PULL = "pull the data again"
 
 
@@ -228,7 +227,7 @@ class ShardSplit:
 
     def image(self, index: int) -> Tensor:
         file, remedy = io.BytesIO(self.encoded(index)), "find what is damaged by make verify-data"
-        return read_rgb(file, self._name(index), STORED_AS, remedy)
+        return read_rgb(file, self._name(index), remedy)
 
     def shape(self, index: int) -> tuple[int, int]:
         row = self._index[index]
@@ -239,22 +238,22 @@ class ShardSplit:
         folder."""
         return self._digest
 
-    def inspect(self, cache_dir: Path | None) -> Inspection:
+    def inspect(self, cache_dir: Path) -> Inspection:
         """Compare the images of a validation split with their checksums, unless their
         shards have not changed since an inspection that `cache_dir` keeps.
 
         Those of a training split, 140 GB of ImageNet, are compared when they are read: all of them
         within an epoch."""
         if self.name == "train":
-            return Inspection(self._digest, [])
+            return Inspection(self._digest, {})
         about = [str(self.folder.resolve()), self._index_sha256]
         return cached_inspection(cache_dir, self._shards, about, self._inspect)
 
     def _inspect(self) -> Inspection:
-        unreadable = []
+        bad = {}
         for index in range(len(self.labels)):
             try:
                 self.encoded(index)
             except InputError as error:
-                unreadable.append(str(error))
-        return Inspection(self._digest, unreadable)
+                bad[index] = str(error)
+        return Inspection(self._digest, bad)
