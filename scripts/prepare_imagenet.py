@@ -11,19 +11,17 @@ import argparse
 import json
 import os
 import warnings
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import yaml
 from pydantic import ConfigDict
 
-from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
+from rectifiers.data.imagenet.archives import file_md5, read_expected, verify
 from rectifiers.data.images import Inspection, cached_inspection
 from rectifiers.runs.sections import Pixels, ShardBytes, Store
 from rectifiers.runtime.console import cli_errors, progress_bar
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import unreadable
 from rectifiers.runtime.files import atomic_file, write_text
 from rectifiers.runtime.schema import Section, checked
 
@@ -46,33 +44,16 @@ def read_settings(path: Path) -> Settings:
     try:
         data = dict(yaml.safe_load(path.read_text())["data"])
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} is no file of conf/data ({error!r}); restore it from git"
-        ) from error
+        raise unreadable(path, repr(error), "restore it from git") from error
     return checked(Settings, data, f"{path}: data.")
 
 
-def verify_all(expected: Expected, pins: Path | None) -> None:
-    """Check every archive, and that DVC's file of pins, which `dvc repro -P` rewrites, agrees with
-    `expected`."""
-    if pins is not None:
-        try:
-            pinned = {out["path"]: out["md5"] for out in yaml.safe_load(pins.read_text())["outs"]}
-        except (OSError, yaml.YAMLError, TypeError, KeyError):
-            pinned = None
-        if pinned != expected.md5s:
-            raise InputError(f"{pins} does not pin the official archives; give git checkout {pins}")
-    for archive in expected.archives.values():
-        size = archive.path.stat().st_size if archive.path.is_file() else 0
-        with progress_bar(f"reading {archive.path.name}", size, "bytes") as advance:
-            verify(archive, partial(cached_md5, advance))
-
-
-def cached_md5(on_bytes: Callable[[int], None], path: Path) -> str:
+def cached_md5(path: Path) -> str:
     """Return the md5 of an archive, which is read again only where it has changed."""
 
     def read() -> Inspection:
-        return Inspection(file_md5(path, on_bytes), [])
+        with progress_bar(f"reading {path.name}", path.stat().st_size, "bytes") as advance:
+            return Inspection(file_md5(path, advance), {})
 
     return cached_inspection(CACHE, [path], "md5", read).digest
 
@@ -103,7 +84,6 @@ def parse_arguments() -> argparse.Namespace:
         ("--archives", "pipelines/imagenet/archives.yaml", "the list of archives"),
     ):
         add(name, type=Path, default=Path(path), help=f"{text} (default: ImageNet's)")
-    add("--pins", type=Path, help="a .dvc file that must pin the same checksums as --archives")
     add(
         "--out", type=Path, help="the file that verify writes, or the folder that statistics writes"
     )
@@ -122,7 +102,8 @@ def main() -> None:
         if arguments.stage == "statistics":
             write_statistics(settings, out or root.with_name("statistics"), threads)
         else:
-            verify_all(expected, arguments.pins)
+            for archive in expected.archives.values():
+                verify(archive, cached_md5)
         if arguments.stage == "verify" and out:
             write_text(out, json.dumps(expected.md5s, indent=1) + "\n")
         if arguments.stage == "prepare":
