@@ -61,7 +61,7 @@ def test_a_folder_has_the_hash_of_data_folder(root: Path) -> None:
 
 
 def test_archive_is_unpacked_where_allowed(archive: Path) -> None:
-    with pytest.raises(InputError, match=r"contains neither .*, or data\.download=true"):
+    with pytest.raises(InputError, match=r"was not downloaded .*, give data\.download=true"):
         imagenette(str(archive.parent), "160px")
     assert list(archive.parent.iterdir()) == [archive]
     source = imagenette(str(archive.parent), "160px", download=True)

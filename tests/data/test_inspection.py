@@ -15,7 +15,6 @@ from PIL import Image
 
 from conftest import compose_config
 from photos import jpeg, photo, write_folder
-from rectifiers.data import images
 from rectifiers.data.images import FolderSplit, read_rgb, unreadable_reason
 from rectifiers.data.sources import Source, folder, three_splits
 from rectifiers.runtime.errors import InputError
@@ -107,10 +106,8 @@ def test_unusable_images_are_refused_by_header(body: bytes, reason: str) -> None
 
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch) -> Path:
-    """Two classes of four JPEG files for training and for validation; their findings are kept
-    although they are new."""
-    monkeypatch.setattr(images, "SETTLED_NS", -1)
+def photos(tmp_path: Path) -> Path:
+    """Two classes of four JPEG files for training and for validation."""
     return write_folder(tmp_path / "photos")
 
 
@@ -171,14 +168,6 @@ def test_changed_file_changes_the_hash(photos, opened, part, change) -> None:
     assert {name.partition("/")[0] for name in opened} == {part}
     assert second != first
     assert second == folder(str(photos)).digest
-
-
-def test_recent_file(photos: Path, opened: list[str], monkeypatch) -> None:
-    monkeypatch.setattr(images, "SETTLED_NS", 3600 * 10**9)
-    look(photos)
-    opened.clear()
-    look(photos)
-    assert len(opened) == 16
 
 
 @pytest.mark.parametrize(

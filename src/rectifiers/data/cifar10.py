@@ -19,7 +19,7 @@ from torchvision import datasets
 from torchvision.datasets.utils import download_url
 
 from rectifiers.data.images import list_classes, read_rgb, write_cache
-from rectifiers.data.sources import Source, failed_download, root_folder
+from rectifiers.data.sources import Source, missing, root_folder
 from rectifiers.data.splits import ArraySplit, take
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
@@ -131,21 +131,18 @@ def _download(place: Path, is_allowed: bool) -> None:
             f"that does, an empty one to download into, or data=folder for images of your own"
         )
     if not is_allowed:
-        raise InputError(
-            f"data=cifar10 has no files under data.root={place} and data.download=false; put "
-            f"{ARCHIVE} there, or give data.download=true"
-        )
+        raise missing("cifar10", place, ARCHIVE, "data.download=false")
     try:
         download_url(datasets.CIFAR10.url, str(place), ARCHIVE, datasets.CIFAR10.tgz_md5)
     except (URLError, OSError, RuntimeError) as error:
-        raise failed_download("cifar10", place, ARCHIVE, error) from error
+        raise missing("cifar10", place, ARCHIVE, error) from error
 
 
 def _read_images(root: Path) -> np.ndarray:
     """Return the rows of all images of a folder of PNG files."""
     images: list[tuple[Path, int]] = []
     for split, per_class in PER_CLASS.items():
-        classes = list_classes(root / split, [])
+        classes = list_classes(root / split)
         sizes = {name: len(paths) for name, paths in classes.items()}
         if sizes != dict.fromkeys(CLASSES, per_class):
             raise _other_images(root, f"{split} has not {per_class:,} images of each class")

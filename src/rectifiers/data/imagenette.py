@@ -10,7 +10,7 @@ from urllib.error import URLError
 
 from torchvision import datasets
 
-from rectifiers.data.sources import Source, failed_download, folder, root_folder
+from rectifiers.data.sources import Source, folder, missing, root_folder
 from rectifiers.runtime.errors import InputError
 
 Size = Literal["full", "320px", "160px"]
@@ -40,7 +40,7 @@ def imagenette(root: str | None = None, size: Size = "320px", download: bool = F
     has_splits = (place / "train").is_dir() and (place / "val").is_dir()
     base = place if has_splits else _unpacked(place, size, download)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of missing images and other files: see below
+        warnings.simplefilter("ignore")  # of missing images: see below
         source = replace(folder(str(base)), name="imagenette")
     reason = _difference(source)
     if reason is not None:
@@ -52,22 +52,16 @@ def imagenette(root: str | None = None, size: Size = "320px", download: bool = F
     return source
 
 
-def _unpacked(place: Path, size: Size, is_allowed: bool) -> Path:
+def _unpacked(place: Path, size: Size, download: bool) -> Path:
     """Return the folder of the official archive of a size, which is made where it is missing."""
     name = "imagenette2" if size == "full" else f"imagenette2-{size.removesuffix('px')}"
-    base, archive = place / name, f"{name}.tgz"
-    if base.is_dir():
-        return base
-    if not is_allowed:
-        raise InputError(
-            f"data.root={place} contains neither train/ and val/ nor {name}; give the folder "
-            f"of the photographs, or data.download=true to fetch and unpack {archive}"
-        )
-    try:
-        datasets.Imagenette(place, size=size, download=True)
-    except (URLError, OSError, RuntimeError) as error:
-        raise failed_download("imagenette", place, archive, error) from error
-    return base
+    if not (place / name).is_dir():
+        try:
+            datasets.Imagenette(place, size=size, download=download)
+        except (URLError, OSError, RuntimeError) as error:
+            file = f"train/ and val/, or {name}.tgz"
+            raise missing("imagenette", place, file, error) from error
+    return place / name
 
 
 def _difference(source: Source) -> str | None:

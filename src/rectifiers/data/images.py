@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import time
+import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,6 @@ LARGEST_PIXELS = 89_000_000  # of an image: 270 MB as RGB
 # What an image file may be by its content, whatever its name says. Other decoders of Pillow start
 # programs.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
-# a file that changed more recently may change again without another time of change
-SETTLED_NS = 2_000_000_000
 
 
 class Inspection(NamedTuple):
@@ -99,10 +97,8 @@ def _stat_key(files: Sequence[Path], about: object) -> str:
             stat = path.stat()
         except OSError as error:
             raise unreadable(path, error) from error
-        times = (stat.st_mtime_ns, stat.st_ctime_ns)
-        is_settled = time.time_ns() - max(times) > SETTLED_NS
-        state = [str(path.absolute()), stat.st_size, *times, stat.st_ino]
-        content.update(json.dumps(state if is_settled else time.time_ns()).encode())
+        state = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+        content.update(json.dumps([str(path.absolute()), *state]).encode())
     return content.hexdigest()
 
 
@@ -196,47 +192,31 @@ class FolderSplit:
         return [str(path)[start:] for path in self.paths]
 
 
-def list_classes(folder: Path, skipped: list[Path]) -> dict[str, list[Path]]:
-    """Return the image files of every sub-folder, by its name; both are sorted, and a class may
+def list_classes(folder: Path) -> dict[str, list[Path]]:
+    """Return the image files below every sub-folder, by its name; both are sorted, and a class may
     have no images.
 
-    Links are followed to files and to folders, as torchvision does. Hidden files, such as the
-    `._name` that macOS writes, are left out; images that lie in no class, and other files, are
-    added to `skipped`. A link to nothing or to a folder around it, and what is neither file nor
-    folder, are refused: a pipe would be waited for without end.
+    Links are followed to files and to folders, as torchvision does, and what is hidden, such as the
+    `._name` that macOS writes, is left out. A link to nothing or to a folder around it, and what is
+    no file, are refused: a pipe would be waited for without end.
     """
     classes = {}
-    for place in _entries(folder):
-        if place.is_dir():
-            classes[place.name] = _images_below(place, skipped, around=[folder])
-        else:
-            skipped.append(place)
+    for top in sorted(folder.iterdir()):
+        if top.name.startswith(".") or not top.is_dir():
+            continue
+        images = []
+        for place, folders, files in os.walk(top, onerror=_raise, followlinks=True):
+            if any(os.path.samefile(place, around) for around in Path(place).parents):
+                raise InputError(f"{place} is a link to a folder that it lies in; remove it")
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            for path in (Path(place, name) for name in files if not name.startswith(".")):
+                if path.suffix.lower() in IMG_EXTENSIONS:
+                    if not path.is_file():
+                        raise unreadable(path, "it is no file")
+                    images.append(path)
+        classes[top.name] = sorted(images)
     return classes
 
 
-def _images_below(folder: Path, skipped: list[Path], around: list[Path]) -> list[Path]:
-    if any(folder.samefile(other) for other in around):
-        raise InputError(f"{folder} is a link to a folder that it lies in; remove it")
-    images: list[Path] = []
-    for place in _entries(folder):
-        if place.is_dir():
-            images += _images_below(place, skipped, [*around, folder])
-        else:
-            is_image = place.suffix.lower() in IMG_EXTENSIONS
-            (images if is_image else skipped).append(place)
-    return images
-
-
-def _entries(folder: Path) -> list[Path]:
-    """Return the files and folders of a folder, sorted by their names and without the hidden ones;
-    the errors are those of `list_classes`."""
-    try:
-        places = sorted(place for place in folder.iterdir() if not place.name.startswith("."))
-    except OSError as error:
-        raise unreadable(folder, error) from error
-    for place in places:
-        if any("\ud800" <= letter <= "\udfff" for letter in place.name):  # other bytes
-            raise InputError(f"{str(place)!a} has a name that is no UTF-8 text; rename it")
-        if not (place.is_dir() or place.is_file()):
-            raise unreadable(place, "it is neither a file nor a folder")
-    return places
+def _raise(error: OSError) -> None:
+    raise error

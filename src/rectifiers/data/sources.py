@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
-from urllib.error import URLError
 
 import numpy as np
 import torch
@@ -251,12 +250,13 @@ def one_at_a_time(cache_dir: Path) -> Iterator[None]:
         yield
 
 
-def failed_download(name: str, place: Path, file: str, error: Exception) -> InputError:
-    """Return the error that `file` of the data set `name` could not be downloaded to `place`."""
+def missing(name: str, place: Path, file: str, reason: object) -> InputError:
+    """Return the error that `file` of the data set `name` is not at `place` and was not
+    downloaded."""
     return InputError(
-        f"data={name} is not under data.root={place} and could not be downloaded "
-        f"({' '.join(str(error).split())}); put {file} there, or choose data=digits, which needs "
-        "none"
+        f"data={name} is not, or not whole, under data.root={place} and was not downloaded "
+        f"({' '.join(str(reason).split())}); put {file} there, give data.download=true, or choose "
+        "data=digits, which needs none"
     )
 
 
@@ -268,18 +268,8 @@ def fashion_mnist(root: str | None = None, download: bool = False) -> Source:
     place = root_folder(root)
     try:
         parts = [datasets.FashionMNIST(place, train, download=download) for train in (True, False)]
-    except (URLError, OSError, RuntimeError) as error:
-        if download:
-            raise failed_download("fashion_mnist", place, "torchvision's files", error) from error
-        raise InputError(
-            f"data=fashion_mnist has no whole files under data.root={place} and "
-            "data.download=false; put them there, or give data.download=true"
-        ) from error
     except Exception as error:  # damage can raise anything
-        raise InputError(
-            f"data=fashion_mnist under data.root={place} is damaged ({error}); remove it and fetch "
-            "it again"
-        ) from error
+        raise missing("fashion_mnist", place, "torchvision's files", error) from error
     train, val = (ArraySplit(part.data[:, None], part.targets.tolist()) for part in parts)
     return Source("fashion_mnist", tuple(datasets.FashionMNIST.classes), 1, train, val)
 
@@ -289,8 +279,7 @@ def folder(root: str | None = None) -> Source:
     train, images are RGB.
 
     `test/<class>/*` is a third split. Transparency is dropped, an EXIF rotation is not applied, and
-    links are followed. One warning counts the files that are not read and the classes that val or
-    test have no images of.
+    links are followed. One warning counts the classes that val or test have no images of.
     """
     layout = "a folder with train/<class>/* and val/<class>/*"
     if root is None:
@@ -299,16 +288,17 @@ def folder(root: str | None = None) -> Source:
     for place in (base, base / "train", base / "val"):
         if not place.is_dir():
             raise InputError(f"{place} is not a folder; data.root must be {layout}")
-    skipped: list[Path] = []
     parts = [part for part in ("train", "val", "test") if (base / part).is_dir()]
-    images = {part: list_classes(base / part, skipped) for part in parts}
+    images = {part: list_classes(base / part) for part in parts}
     classes = tuple(images["train"])
     if len(classes) < 2:
         raise InputError(
             f"{base / 'train'} has {len(classes)} class folders and must have two or more; put "
             "the images into train/<class>/"
         )
-    notes = [f"{len(skipped):,} files are not read, such as {min(skipped)}"] if skipped else []
+    if odd := [name for name in classes if not name.isprintable()]:  # they stand in the record
+        raise InputError(f"{base / 'train'} has a class {odd[0]!a}; rename it")
+    notes = []
     for part, members in images.items():
         unknown = [name for name in members if name not in classes]
         if unknown:
