@@ -14,15 +14,13 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import yaml
 from pydantic import ConfigDict
 
 from rectifiers.data.imagenet.archives import file_md5, read_expected, verify
 from rectifiers.data.images import Inspection, cached_inspection
 from rectifiers.runs.sections import Pixels, ShardBytes, Store
 from rectifiers.runtime.console import cli_errors, progress_bar
-from rectifiers.runtime.errors import unreadable
-from rectifiers.runtime.files import atomic_file, write_text
+from rectifiers.runtime.files import atomic_file, load_yaml, write_text
 from rectifiers.runtime.schema import Section, checked
 
 CACHE = Path(".cache")
@@ -41,11 +39,7 @@ class Settings(Section):
 
 def read_settings(path: Path) -> Settings:
     """Return the keys of `Settings` in a file of `conf/data`."""
-    try:
-        data = dict(yaml.safe_load(path.read_text())["data"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise unreadable(path, repr(error), "restore it from git") from error
-    return checked(Settings, data, f"{path}: data.")
+    return checked(Settings, load_yaml(path.read_text())["data"], f"{path}: data.")
 
 
 def cached_md5(path: Path) -> str:
