@@ -172,18 +172,6 @@ def test_another_plan_starts_anew(miniature, prepared, tmp_path, monkeypatch) ->
     assert os.listdir(tmp_path) == ["it"]
 
 
-def test_only_damaged_data_are_rebuilt(miniature: Expected, prepared: Path, tmp_path: Path) -> None:
-    root = tmp_path / "it"
-    shutil.copytree(prepared, root)
-    before = (root / "manifest.json").stat().st_ino
-    prepare(miniature, root, **OPTIONS)
-    assert (root / "manifest.json").stat().st_ino == before
-    shard = root / "train" / "shard-00001.bin"
-    shard.write_bytes(shard.read_bytes()[:-1] + b"\0")
-    prepare(miniature, root, **OPTIONS)
-    assert tree(root) == tree(prepared)
-
-
 def test_preparations_exclude_each_other(miniature: Expected, tmp_path: Path) -> None:
     import fcntl
 

@@ -93,9 +93,6 @@ def read_expected(path: Path) -> Expected:
             place = Path(content["folder"]) / facts["file"]
             archives[role] = Archive(place, facts["md5"], facts["bytes"])
         del content["folder"]
-        for key in ("class_images", "class_val_images"):
-            least, most = content[key]
-            content[key] = (least, most)
         return Expected(archives, **content)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise unreadable(path, repr(error), "restore it from git") from error

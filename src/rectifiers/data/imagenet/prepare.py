@@ -11,7 +11,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -38,9 +38,7 @@ from rectifiers.data.imagenet.shards import (
     MANIFEST,
     SPLITS,
     ShardWriter,
-    different_files,
     file_sha256,
-    read_manifest,
     shard_name,
 )
 from rectifiers.data.images import check_pixels, digest_files
@@ -73,27 +71,18 @@ def prepare(expected: Expected, root: Path, *, store: str, shard_bytes: int, thr
     plan = {"format": FORMAT, "store": store, "shard_bytes": shard_bytes, "archives": archives}
     with _in_progress(part, plan), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's, of metadata
-        if not _is_made(root, plan):
-            devkit = read_devkit(
-                expected.archives["devkit"].path, expected.classes, expected.val_images
-            )
-            for split, list_classes in (("train", train_classes), ("val", val_classes)):
-                with open(expected.archives[split].path, "rb") as archive:
-                    classes = list_classes(expected, archive, devkit)
-                    _store(part, split, archive, classes, shard_bytes, tile, threads)
-            _finish(part, plan, expected, devkit)
-            if root.exists():
-                root.rename(part / "replaced")
-            (part / "store").rename(root)
+        devkit = read_devkit(
+            expected.archives["devkit"].path, expected.classes, expected.val_images
+        )
+        for split, list_classes in (("train", train_classes), ("val", val_classes)):
+            with open(expected.archives[split].path, "rb") as archive:
+                classes = list_classes(expected, archive, devkit)
+                _store(part, split, archive, classes, shard_bytes, tile, threads)
+        _finish(part, plan, expected, devkit)
+        if root.exists():
+            shutil.rmtree(root)
+        (part / "store").rename(root)
         shutil.rmtree(part)
-
-
-def _is_made(root: Path, plan: JsonObject) -> bool:
-    try:
-        manifest = read_manifest(root)
-        return {key: manifest.get(key) for key in plan} == plan and not different_files(root)
-    except InputError:
-        return False
 
 
 @contextmanager
@@ -126,10 +115,10 @@ def _keep_work_of(plan: JsonObject, part: Path) -> None:
         known = json.loads((part / "plan.json").read_bytes())
     except (OSError, ValueError):
         known = None
-    if known != plan:  # first, so that a killed removal is completed by the next call
+    if known != plan or not (part / "store").is_dir():  # it is of another plan, or has been moved
+        # first, so that a killed removal is completed by the next call
         (part / "plan.json").unlink(missing_ok=True)
-    for path in part.iterdir():
-        if known != plan or path.name == "replaced":
+        for path in part.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in part.rglob("*.part"):  # left incomplete by a killed process
         path.unlink()
@@ -217,7 +206,7 @@ def _store(
             step, images = part / "steps" / split / f"{label:05d}.json", []
             if not step.is_file():
                 originals = ((member, read_member(archive, file, member)) for member in members())
-                with ShardWriter(part / "store" / split, end, shard_bytes) as shards:
+                with closing(ShardWriter(part / "store" / split, end, shard_bytes)) as shards:
                     for member, digest, stored in map_in_order(convert, originals, threads):
                         shard, offset = shards.add(stored.body)
                         crc = zlib.crc32(stored.body)
