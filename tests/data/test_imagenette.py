@@ -11,11 +11,10 @@ from PIL import Image
 from torchvision import datasets
 
 from rectifiers.data import imagenette as module
-from rectifiers.data.imagenette import IMAGES, imagenette
+from rectifiers.data.imagenette import WNIDS, imagenette
 from rectifiers.data.sources import folder
 from rectifiers.runtime.errors import InputError
 
-WNIDS = tuple(IMAGES)
 CHURCH = "n03028079"
 
 
@@ -34,7 +33,7 @@ def write_photographs(root: Path) -> Path:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch) -> Path:
     """A small set like Imagenette, which `imagenette` takes for it."""
-    monkeypatch.setattr(module, "IMAGES", dict.fromkeys(WNIDS, (2, 1)))
+    monkeypatch.setattr(module, "IMAGES", (20, 10))
     return write_photographs(tmp_path / "photographs")
 
 
@@ -74,37 +73,28 @@ def test_incomplete_unpacked_archive_is_removed_first(archive: Path) -> None:
     imagenette(str(archive.parent), "160px", download=True)
     base = archive.parent / "imagenette2-160"
     next((base / "train" / CHURCH).iterdir()).unlink()
-    with pytest.raises(InputError, match=r"1 images and not 2.*; remove it and unpack again"):
+    with pytest.raises(InputError, match=r"20 \+ 10 of ten classes.*; remove it and unpack again"):
         imagenette(str(archive.parent), "160px", download=True)
     shutil.rmtree(base)
     assert len(imagenette(str(archive.parent), "160px", download=True).train.labels) == 20
 
 
-CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a class is missing": (
-        lambda root: [shutil.rmtree(root / part / CHURCH) for part in ("train", "val")],
-        f"no images of {CHURCH}); get the official archive again",
-    ),
-    "a class is missing in val": (
-        lambda root: shutil.rmtree(root / "val" / CHURCH),
-        "0 images and not 1",
-    ),
-    "a class too many": (
-        lambda root: shutil.copytree(root / "train" / CHURCH, root / "train" / "n99999999"),
-        "n99999999 is none of its classes",
-    ),
-    "an image is missing": (
-        lambda root: next((root / "train" / CHURCH).iterdir()).unlink(),
-        "1 images and not 2",
-    ),
-    "a third split": (lambda root: shutil.copytree(root / "val", root / "test"), "it has a test/"),
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "a class is missing": lambda root: [
+        shutil.rmtree(root / part / CHURCH) for part in ("train", "val")
+    ],
+    "a class is missing in val": lambda root: shutil.rmtree(root / "val" / CHURCH),
+    "another class": lambda root: [
+        (root / part / CHURCH).rename(root / part / "n99999999") for part in ("train", "val")
+    ],
+    "an image is missing": lambda root: next((root / "train" / CHURCH).iterdir()).unlink(),
+    "a third split": lambda root: shutil.copytree(root / "val", root / "test"),
 }
 
 
-@pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
-def test_other_photographs_are_refused(root, change, reason, recwarn) -> None:
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_other_photographs_are_refused(root, change, recwarn) -> None:
     change(root)
-    with pytest.raises(InputError, match="holds other images than Imagenette 2's") as refused:
+    with pytest.raises(InputError, match=r"holds other images than Imagenette 2, .* again, or"):
         imagenette(str(root))
-    assert reason in str(refused.value)
     assert not recwarn.list
