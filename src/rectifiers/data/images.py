@@ -89,30 +89,22 @@ def digest_files(files: Iterable[tuple[str, int, bytes]]) -> str:
     return content.hexdigest()
 
 
-def _stat_key(files: Sequence[Path], about: object) -> str:
-    """Return a hash of `about` and of the state of files: any write to one changes it."""
-    content = hashlib.blake2b(json.dumps(about).encode(), digest_size=8)
-    for path in files:
-        try:
-            stat = path.stat()
-        except OSError as error:
-            raise unreadable(path, error) from error
-        state = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
-        content.update(json.dumps([str(path.absolute()), *state]).encode())
-    return content.hexdigest()
-
-
 def cached_inspection(
     cache_dir: Path, files: Sequence[Path], about: object, inspect: Callable[[], Inspection]
 ) -> Inspection:
     """Return what `inspect` returns, or returned earlier about files that have not changed since.
 
     about: what its result depends on beside the files, in plain JSON types."""
-    key = _stat_key(files, [about, PIL.__version__, Path(__file__).read_text()])
-    path = cache_dir / "inspections" / f"{key}.json"
+    about = [about, PIL.__version__, Path(__file__).read_text()]
+    key = hashlib.blake2b(json.dumps(about).encode(), digest_size=8)
+    for file in files:
+        stat = file.stat()
+        state = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+        key.update(json.dumps([str(file.absolute()), *state]).encode())
+    path = cache_dir / "inspections" / f"{key.hexdigest()}.json"
     try:
-        digest, unreadable = json.loads(path.read_bytes())
-        return Inspection(digest, {int(index): text for index, text in unreadable.items()})
+        digest, bad = json.loads(path.read_bytes())
+        return Inspection(digest, {int(index): text for index, text in bad.items()})
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # missing or damaged
         inspection = inspect()
     write_cache(path, json.dumps(inspection).encode())
@@ -188,8 +180,7 @@ class FolderSplit:
 
     def _names(self) -> list[str]:
         """Return the paths below the root, such as "train/cat/1.jpg"."""
-        start = len(str(self.root / "x")) - 1
-        return [str(path)[start:] for path in self.paths]
+        return [path.relative_to(self.root).as_posix() for path in self.paths]
 
 
 def list_classes(folder: Path) -> dict[str, list[Path]]:

@@ -184,14 +184,10 @@ def mnist1d() -> Source:
     generator's white noise, so that all machines have the same bytes.
 
     Raises:
-        InputError: where the package is missing, or makes other signals than the pinned ones.
+        InputError: where the package makes other signals than the pinned ones.
     """
-    try:
-        from mnist1d.data import get_dataset_args, make_dataset
-    except ImportError as error:
-        raise InputError(
-            f"data=mnist1d needs the package mnist1d ({error}); call make setup EXTRAS=benchmark"
-        ) from error
+    from mnist1d.data import get_dataset_args, make_dataset
+
     settings = get_dataset_args()
     vars(settings).update(MNIST1D)
     states = random.getstate(), np.random.get_state()
@@ -279,7 +275,7 @@ def folder(root: str | None = None) -> Source:
     train, images are RGB.
 
     `test/<class>/*` is a third split. Transparency is dropped, an EXIF rotation is not applied, and
-    links are followed. One warning counts the classes that val or test have no images of.
+    links are followed. A warning counts the classes that val or test have no images of.
     """
     layout = "a folder with train/<class>/* and val/<class>/*"
     if root is None:
@@ -298,10 +294,9 @@ def folder(root: str | None = None) -> Source:
         )
     if odd := [name for name in classes if not name.isprintable()]:  # they stand in the record
         raise InputError(f"{base / 'train'} has a class {odd[0]!a}; rename it")
-    notes = []
+    splits = {}
     for part, members in images.items():
-        unknown = [name for name in members if name not in classes]
-        if unknown:
+        if unknown := [name for name in members if name not in classes]:
             raise InputError(
                 f"{base / part / unknown[0]} is a class that {base / 'train'} has not; add it "
                 f"there or remove it from {part}"
@@ -311,14 +306,10 @@ def folder(root: str | None = None) -> Source:
             raise InputError(
                 f"{base / part / lacking[0]} holds no images; add some or remove the class"
             )
-        if lacking:
-            notes.append(
-                f"{part} has no images of some classes ({len(lacking):,}, such as {lacking[0]})"
-            )
-    if notes and world().rank == 0:
-        warnings.warn(f"data.root={root}: {'; '.join(notes)}", stacklevel=2)
-    splits = {}
-    for part, members in images.items():
+        if lacking and world().rank == 0:
+            few = f"{len(lacking):,}, such as {lacking[0]}"
+            message = f"data.root={root}: {part} has no images of some classes ({few})"
+            warnings.warn(message, stacklevel=2)
         paths = [path for name in classes for path in members.get(name, [])]
         labels = [label for label, name in enumerate(classes) for _ in members.get(name, [])]
         splits[part] = FolderSplit(base, paths, labels)
