@@ -185,8 +185,8 @@ def test_a_label_is_the_position_among_wnids(tmp_path: Path) -> None:
     [
         ({"meta": b"no mat"}, "cannot be read as the devkit"),
         ({"truth": "1\n2\nthree\n1\n"}, "cannot be read as the devkit"),
-        ({"truth": "1\n2\n3\n"}, "must have 4"),
-        ({"truth": "1\n2\n3\n4\n"}, "numbers from 1 to 3"),
+        ({"truth": "1\n2\n3\n"}, "must have 3 classes, .* and 4 labels"),
+        ({"truth": "1\n2\n3\n4\n"}, "must have 3 classes, .* and 4 labels"),
         ({"rows": LEAVES[:2] + INNER}, "must have 3"),
         (
             {"rows": (*LEAVES[:2], (3, "../evil", 0))},

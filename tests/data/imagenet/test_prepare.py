@@ -21,7 +21,7 @@ from rectifiers.data import jpeg
 from rectifiers.data.imagenet import imagenet, shards
 from rectifiers.data.imagenet import prepare as preparation
 from rectifiers.data.imagenet.archives import Archive, Expected, file_md5
-from rectifiers.data.imagenet.prepare import prepare, to_stored, transcoder
+from rectifiers.data.imagenet.prepare import prepare, to_stored
 from rectifiers.data.imagenet.shards import different_files
 from rectifiers.data.images import read_rgb
 from rectifiers.data.sources import folder
@@ -298,13 +298,11 @@ def test_a_transcoder_that_changes_pixels_is_refused() -> None:
     assert not called
 
 
-def test_tiled_store_needs_the_c_library(monkeypatch) -> None:
-    assert transcoder("plain") is None
+def test_tiled_store_needs_the_c_library(miniature, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(jpeg, "unavailable_reason", lambda: "it is not built; call make native")
     with pytest.raises(InputError, match=r"data\.store=tiled needs the C extension,.*store=plain"):
-        transcoder("tiled")
-    monkeypatch.setattr(jpeg, "unavailable_reason", lambda: None)
-    assert transcoder("tiled") is jpeg.tile
+        prepare(miniature, tmp_path / "it", **OPTIONS | {"store": "tiled"})
+    assert not list(tmp_path.iterdir())
 
 
 def bmp() -> bytes:

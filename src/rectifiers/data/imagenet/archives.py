@@ -197,12 +197,15 @@ def read_devkit(path: Path, classes: int, val_images: int) -> Devkit:
         raise refused(path, f"cannot be read as the devkit ({error!r})") from error
     words_of = dict(leaves.values())
     wnids = tuple(sorted(words_of))
-    is_numbered = sorted(leaves) == list(range(1, classes + 1)) and len(wnids) == classes
-    if not is_numbered or not all(map(WNID.fullmatch, wnids)):
-        raise refused(path, f"must have {classes} classes, each by its id and WNID, in meta.mat")
-    if len(truth) != val_images or not all(1 <= number <= classes for number in truth):
-        what = f"{val_images:,} numbers from 1 to {classes}"
-        raise refused(path, f"must have {what} as the ground truth, and has {len(truth):,} lines")
+    if (
+        sorted(leaves) != list(range(1, classes + 1))
+        or len(wnids) != classes
+        or not all(map(WNID.fullmatch, wnids))
+        or len(truth) != val_images
+        or not all(1 <= number <= classes for number in truth)
+    ):
+        what = f"{classes} classes, each by its id and WNID, and {val_images:,} labels of theirs"
+        raise refused(path, f"must have {what}")
     labels = tuple(wnids.index(leaves[number][0]) for number in truth)
     return Devkit(wnids, tuple(words_of[wnid] for wnid in wnids), labels)
 

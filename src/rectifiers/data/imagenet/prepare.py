@@ -66,7 +66,12 @@ def prepare(expected: Expected, root: Path, *, store: str, shard_bytes: int, thr
     """
     root = root.resolve()  # the target, where `root` is a link to a larger disk
     part = root.with_name(f"{root.name}.part")
-    tile = transcoder(store)
+    reason = jpeg.unavailable_reason() if store == "tiled" else None
+    if reason is not None:  # the stored bytes must not depend on that silently
+        raise InputError(
+            f"data.store={store} needs the C extension, and {reason}; or give data.store=plain"
+        )
+    tile = jpeg.tile if store == "tiled" else None
     archives = {name: {"md5": md5} for name, md5 in expected.md5s.items()}
     plan = {"format": FORMAT, "store": store, "shard_bytes": shard_bytes, "archives": archives}
     with _in_progress(part, plan), warnings.catch_warnings():
@@ -139,20 +144,6 @@ class Stored:
     body: bytes
     shape: tuple[int, int]
     way: str
-
-
-def transcoder(store: str) -> Transcoder | None:
-    """Return the function that makes restart-tiled JPEGs for store="tiled", and None for "plain".
-
-    Without the C library it is an error: the stored bytes must not depend on that silently."""
-    if store == "plain":
-        return None
-    reason = jpeg.unavailable_reason()
-    if reason is not None:
-        raise InputError(
-            f"data.store={store} needs the C extension, and {reason}; or give data.store=plain"
-        )
-    return jpeg.tile
 
 
 def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
