@@ -6,7 +6,6 @@ have the same bytes on any machine."""
 
 import argparse
 import io
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from scipy.io import savemat
 
 from rectifiers.data.images import FolderSplit
 from rectifiers.data.sources import folder
-from rectifiers.runtime.console import cli_errors, progress_bar
+from rectifiers.runtime.console import cli_errors
 
 
 def meta(wnids: tuple[str, ...]) -> bytes:
@@ -36,19 +35,12 @@ def archive_folder(root: Path, out: Path) -> None:
     assert isinstance(train, FolderSplit)
     assert isinstance(val, FolderSplit)
     out.mkdir(parents=True, exist_ok=True)
-    labels = np.array(train.labels)
-    with (
-        tarfile.open(out / "ILSVRC2012_img_train.tar", "w", format=tarfile.USTAR_FORMAT) as outer,
-        progress_bar("archiving train", len(labels)) as advance,
-    ):
-        for label, wnid in enumerate(source.classes):
-            members = np.flatnonzero(labels == label).tolist()
-            photos = {f"{wnid}_{i:07d}.JPEG": train.encoded(at) for i, at in enumerate(members)}
-            inner = tar(photos)
-            info = tarfile.TarInfo(f"{wnid}.tar")  # no owner, no time
-            info.size = len(inner)
-            outer.addfile(info, io.BytesIO(inner))
-            advance(len(members))
+    photos: dict[str, dict[str, bytes]] = {wnid: {} for wnid in source.classes}
+    for index, label in enumerate(train.labels):
+        inner = photos[source.classes[label]]
+        inner[f"{source.classes[label]}_{len(inner):07d}.JPEG"] = train.encoded(index)
+    outer = {f"{wnid}.tar": tar(inner) for wnid, inner in photos.items()}
+    (out / "ILSVRC2012_img_train.tar").write_bytes(tar(outer))
     flat = {f"ILSVRC2012_val_{i + 1:08d}.JPEG": val.encoded(i) for i in range(len(val.labels))}
     (out / "ILSVRC2012_img_val.tar").write_bytes(tar(flat))
     truth = "".join(f"{label + 1}\n" for label in val.labels).encode()

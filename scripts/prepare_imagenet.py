@@ -11,18 +11,15 @@ import argparse
 import json
 import os
 import warnings
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from pydantic import ConfigDict
 
-from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
+from rectifiers.data.imagenet.archives import file_md5, read_expected, verify
 from rectifiers.data.images import Inspection, cached_inspection
 from rectifiers.runs.sections import Pixels, ShardBytes, Store
 from rectifiers.runtime.console import cli_errors, progress_bar
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, load_yaml, write_text
 from rectifiers.runtime.schema import Section, checked
 
@@ -45,24 +42,12 @@ def read_settings(path: Path) -> Settings:
     return checked(Settings, load_yaml(path.read_text())["data"], f"{path}: data.")
 
 
-def verify_all(expected: Expected, pins: Path | None) -> None:
-    """Check every archive, and that DVC's file of pins, which `dvc repro -P` rewrites, agrees with
-    `expected`."""
-    if pins is not None:
-        pinned = {out["path"]: out["md5"] for out in load_yaml(pins.read_text())["outs"]}
-        if pinned != expected.md5s:
-            raise InputError(f"{pins} does not pin the official archives; give git checkout {pins}")
-    for archive in expected.archives.values():
-        size = archive.path.stat().st_size if archive.path.is_file() else 0
-        with progress_bar(f"reading {archive.path.name}", size, "bytes") as advance:
-            verify(archive, partial(cached_md5, advance))
-
-
-def cached_md5(on_bytes: Callable[[int], None], path: Path) -> str:
+def cached_md5(path: Path) -> str:
     """Return the md5 of an archive, which is read again only where it has changed."""
 
     def read() -> Inspection:
-        return Inspection(file_md5(path, on_bytes), [])
+        with progress_bar(f"reading {path.name}", path.stat().st_size, "bytes") as advance:
+            return Inspection(file_md5(path, advance), {})
 
     return cached_inspection(CACHE, [path], "md5", read).digest
 
@@ -87,12 +72,10 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    stages = ("verify", "prepare", "statistics")
-    add("stage", choices=stages, help="the stages, in this order")
+    add("stage", choices=("verify", "prepare", "statistics"), help="the stages, in this order")
     settings, archives = Path("conf/data/imagenet.yaml"), Path("pipelines/imagenet/archives.yaml")
     add("--settings", type=Path, default=settings, help="a file of conf/data (default: ImageNet's)")
     add("--archives", type=Path, default=archives, help="the archives (default: ImageNet's)")
-    add("--pins", type=Path, help="a .dvc file that must pin the same checksums as --archives")
     add("--out", type=Path, help="the file that verify, or the folder that statistics, writes")
     add("--threads", type=int, default=os.cpu_count(), help="that read images (default: all cores)")
     return parser.parse_args()
@@ -108,7 +91,8 @@ def main() -> None:
         if arguments.stage == "statistics":
             write_statistics(settings, out or root.with_name("statistics"), threads)
         else:
-            verify_all(expected, arguments.pins)
+            for archive in expected.archives.values():
+                verify(archive, cached_md5)
         if arguments.stage == "verify" and out:
             write_text(out, json.dumps(expected.md5s, indent=1) + "\n")
         if arguments.stage == "prepare":

@@ -6,13 +6,12 @@ Ratios compare the CPU times of whole processes on one core, which take turns. T
 page cache. All pipelines draw scale, crop and mirror from the same distribution."""
 
 import itertools
-import json
 import os
 import random
 import sys
 import tempfile
 import time
-import zlib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,15 +30,10 @@ from torchvision.transforms.v2 import functional as v2
 from rectifiers.data import jpeg
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.imagenet import imagenet
-from rectifiers.data.imagenet.shards import (
-    FORMAT,
-    INDEX,
-    MANIFEST,
-    SPLITS,
-    ShardWriter,
-    file_sha256,
-)
+from rectifiers.data.imagenet.archives import Archive, Expected, file_md5
+from rectifiers.data.imagenet.prepare import prepare
 from rectifiers.data.sources import Source, folder
+from rectifiers.data.splits import take
 from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, resized
 
 PHOTOS, BATCH = 192, 64
@@ -68,7 +62,7 @@ def write_photos(root: Path) -> float:
         view = np.asarray(photo.resize((width, height), Image.Resampling.LANCZOS, box=box))
         pixels = (view + draw.normal(0, NOISE, view.shape)).clip(0, 255).astype(np.uint8)
         quality = int(draw.integers(88, 97))
-        for split in SPLITS if i < 2 else ("train",):
+        for split in ("train", "val") if i < 2 else ("train",):
             path = root / split / f"n{i % 2:08d}" / f"{i}.JPEG"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path, quality=quality, subsampling="4:2:0")
@@ -76,30 +70,17 @@ def write_photos(root: Path) -> float:
     return total / PHOTOS
 
 
-def write_shards(photos: Path, prepared: Path, times: int = 1) -> Source:
-    """Write tiled photos as prepared data to `prepared`, each `times` in the index, and open it."""
-    files, splits = {}, {}
-    for split in SPLITS:
-        (prepared / split).mkdir(parents=True)
-        rows = []
-        with ShardWriter(prepared / split, (0, 0), 1 << 30) as shards:
-            for path in sorted((photos / split).rglob("*.JPEG")):
-                body = jpeg.tile(path.read_bytes())
-                assert body is not None
-                shard, offset = shards.add(body)
-                with Image.open(path) as image:
-                    width, height = image.size
-                label = int(path.parent.name[1:])
-                rows.append((offset, len(body), zlib.crc32(body), shard, label, height, width))
-        np.save(prepared / split / "index.npy", np.array(rows * times, INDEX))
-        for path in (prepared / split).iterdir():
-            facts = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
-            files[f"{split}/{path.name}"] = facts
-        splits[split] = {"images": len(rows) * times, "digest": ""}
-    classes = [{"wnid": "a"}, {"wnid": "b"}]
-    manifest = {"format": FORMAT, "classes": classes, "splits": splits, "files": files}
-    (prepared / MANIFEST).write_text(json.dumps(manifest))
-    return imagenet(str(prepared))
+def prepared_source(photos: Path, root: Path) -> Source:
+    """Prepare the photos as tiled shards below `root`, as ImageNet is prepared, and open them."""
+    from archive_folder import archive_folder  # of scripts/, which the harness adds to the path
+
+    archive_folder(photos, root / "archives")
+    names = {"train": "img_train.tar", "val": "img_val.tar", "devkit": "devkit_t12.tar.gz"}
+    places = {role: root / "archives" / f"ILSVRC2012_{name}" for role, name in names.items()}
+    archives = {role: Archive(place, file_md5(place), None) for role, place in places.items()}
+    expected = Expected(archives, 2, PHOTOS, 2, (1, PHOTOS), (1, 1))
+    prepare(expected, root / "prepared", store="tiled", shard_bytes=1 << 30, threads=1)
+    return imagenet(str(root / "prepared"))
 
 
 def drain(loader: DataLoader, batches: int | None = None) -> None:
@@ -169,14 +150,15 @@ def main(rounds: int) -> dict[str, Any]:
         root, cores = Path(place), os.sched_getaffinity(0)
         photos = root / "photos"
         mean_bytes = write_photos(photos)
+        prepared = prepared_source(photos, root)
         # an epoch long enough for the start of the processes not to count; they come first, because
         # they copy whatever the other ways leave behind
-        longer = write_shards(photos, root / "longer", times=40)
+        longer = replace(prepared, train=take(prepared.train, np.tile(np.arange(PHOTOS), 40)))
         workers = {str(n): ours(longer, workers=n) for n in (1, 2)}
         by_the_clock = interleave(workers, max(3, rounds // 2), time.perf_counter)
         ways = torchvisions(photos / "train")
         ways["rectifiers, files as they are"] = ours(folder(str(photos)))
-        ways[OURS] = ours(write_shards(photos, root / "prepared"))
+        ways[OURS] = ours(prepared)
         os.sched_setaffinity(0, {min(cores)})
         seconds = interleave(ways, rounds)
         os.sched_setaffinity(0, cores)

@@ -1,5 +1,5 @@
-import copy
 import hashlib
+import io
 import pickle
 import struct
 import tarfile
@@ -37,45 +37,37 @@ class Python2Pickler(pickle._Pickler):
     dispatch[bytes] = save_text
 
 
-def write_pickle(path: Path, value: object) -> None:
-    """Write a file as those of the official archive are: protocol 2, of Python 2 and an old
+def pickled(value: object) -> bytes:
+    """Return a file as those of the official archive are: protocol 2, of Python 2 and an old
     NumPy."""
-    with open(path, "wb") as file:
-        Python2Pickler(file, protocol=2).dump(value)
-    path.write_bytes(path.read_bytes().replace(b"cnumpy._core.", b"cnumpy.core."))
-
-
-def use_md5(folder: Path) -> None:
-    """Take the batches in `folder` for the official ones."""
-    for batches in module.BATCHES.values():
-        for batch in batches:
-            batch[1] = hashlib.md5((folder / batch[0]).read_bytes()).hexdigest()
+    file = io.BytesIO()
+    Python2Pickler(file, protocol=2).dump(value)
+    return file.getvalue().replace(b"cnumpy._core.", b"cnumpy.core.")
 
 
 def write_archive(images: Images, root: Path) -> Path:
-    """Write files like the official ones, the images of training in five batches, and return their
-    folder."""
-    base = root / "cifar-10-batches-py"
-    base.mkdir(parents=True)
+    """Write an archive like the official one, which is taken for it, with the images of training in
+    five batches."""
+    root.mkdir()
     rng = np.random.default_rng(1)
-    for split, batches in module.BATCHES.items():
-        names = [name for name, _ in batches]
-        shuffled = [images[split][i] for i in rng.permutation(len(images[split]))]
-        for i, name in enumerate(names):
-            labels, files, pixels = zip(*shuffled[i :: len(names)], strict=True)
-            batch = {
-                b"batch_label": b"of the test",
-                b"labels": list(labels),
-                b"data": np.stack(pixels).reshape(-1, 3072),
-                b"filenames": [file.encode() for file in files],
-            }
-            write_pickle(base / name, batch)
-    write_pickle(
-        base / "batches.meta",
-        {b"label_names": [name.encode() for name in CLASSES], b"num_vis": 3072},
-    )
-    use_md5(base)
-    return base
+    lists = {"train": datasets.CIFAR10.train_list, "test": datasets.CIFAR10.test_list}
+    with tarfile.open(root / ARCHIVE, "w:gz") as archive:
+        for split, batches in lists.items():
+            shuffled = [images[split][i] for i in rng.permutation(len(images[split]))]
+            for i, (name, _) in enumerate(batches):
+                labels, files, pixels = zip(*shuffled[i :: len(batches)], strict=True)
+                batch = {
+                    b"batch_label": b"of the test",
+                    b"labels": list(labels),
+                    b"data": np.stack(pixels).reshape(-1, 3072),
+                    b"filenames": [file.encode() for file in files],
+                }
+                body = pickled(batch)
+                info = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+                info.size = len(body)
+                archive.addfile(info, io.BytesIO(body))
+    datasets.CIFAR10.tgz_md5 = hashlib.md5((root / ARCHIVE).read_bytes()).hexdigest()
+    return root
 
 
 def write_folder(images: Images, root: Path) -> Path:
@@ -106,24 +98,13 @@ def images(monkeypatch) -> Images:
         for label, _, pixels in those
     ]
     monkeypatch.setattr(module, "PER_CLASS", PER_CLASS)
-    monkeypatch.setattr(datasets.CIFAR10, "tgz_md5", "")  # `packed` sets it
-    monkeypatch.setattr(module, "BATCHES", copy.deepcopy(module.BATCHES))
+    monkeypatch.setattr(datasets.CIFAR10, "tgz_md5", "")  # `write_archive` sets it
     monkeypatch.setattr(module, "DIGESTS", module._digests(np.stack(rows)))
     return made
 
 
-def packed(images: Images, root: Path) -> Path:
-    folder = write_archive(images, root / "unpacked")
-    with tarfile.open(root / ARCHIVE, "w:gz") as file:
-        file.add(folder, folder.name)
-    datasets.CIFAR10.tgz_md5 = hashlib.md5((root / ARCHIVE).read_bytes()).hexdigest()
-    return root
-
-
 FORMS: dict[str, Callable[[Images, Path], Path]] = {
-    "packed": packed,
-    "unpacked": lambda images, root: write_archive(images, root).parent,
-    "batches": write_archive,
+    "archive": write_archive,
     "PNG files": write_folder,
 }
 
@@ -195,26 +176,15 @@ def test_other_images_are_refused(images, tmp_path, change, reason) -> None:
         cifar10(str(root), cache_dir=str(tmp_path / "cache"))
 
 
-def test_pickle_runs_no_code(images: Images, tmp_path: Path, monkeypatch) -> None:
-    """A batch with another md5 is refused; whatever its md5 says, it executes nothing."""
+def test_archive_with_another_md5_runs_no_code(images, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = write_archive(images, tmp_path / "there")
-    (folder / "data_batch_2").write_bytes(b"cos\nsystem\n(S'touch reached'\ntR.")
-    with pytest.raises(
-        InputError, match=r"data_batch_2 is not the official one, by its md5; remove"
-    ):
-        cifar10(str(folder), cache_dir=str(tmp_path / "cache"))
-    use_md5(folder)
-    with pytest.raises(pickle.UnpicklingError, match="it asks for"):
-        cifar10(str(folder), cache_dir=str(tmp_path / "cache"))
-    assert not (tmp_path / "reached").exists()
-
-
-def test_a_packed_archive_with_another_md5_is_refused(images: Images, tmp_path: Path) -> None:
-    archive = packed(images, tmp_path) / ARCHIVE
-    archive.write_bytes(archive.read_bytes()[:-9])
+    code = b"cos\nsystem\n(S'touch reached'\ntR."
+    monkeypatch.setitem(globals(), "pickled", lambda _: code)
+    root = write_archive(images, tmp_path / "there")
+    datasets.CIFAR10.tgz_md5 = "of another"
     with pytest.raises(InputError, match=rf"{ARCHIVE} is not the official one, by its md5; remove"):
-        cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache"))
+        cifar10(str(root), cache_dir=str(tmp_path / "cache"))
+    assert not (tmp_path / "reached").exists()
 
 
 @pytest.fixture

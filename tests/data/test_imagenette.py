@@ -11,11 +11,10 @@ from PIL import Image
 from torchvision import datasets
 
 from rectifiers.data import imagenette as module
-from rectifiers.data.imagenette import ARCHIVES, IMAGES, imagenette
+from rectifiers.data.imagenette import WNIDS, imagenette
 from rectifiers.data.sources import folder
 from rectifiers.runtime.errors import InputError
 
-WNIDS = tuple(IMAGES)
 CHURCH = "n03028079"
 
 
@@ -34,7 +33,7 @@ def write_photographs(root: Path) -> Path:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch) -> Path:
     """A small set like Imagenette, which `imagenette` takes for it."""
-    monkeypatch.setattr(module, "IMAGES", dict.fromkeys(WNIDS, (2, 1)))
+    monkeypatch.setattr(module, "IMAGES", (20, 10))
     return write_photographs(tmp_path / "photographs")
 
 
@@ -48,8 +47,6 @@ def archive(root: Path, tmp_path: Path, monkeypatch) -> Path:
     shutil.rmtree(root)
     path = place / "imagenette2-160.tgz"
     md5 = hashlib.md5(path.read_bytes()).hexdigest()
-    official = {**ARCHIVES, "160px": (path.name, md5)}
-    monkeypatch.setattr(module, "ARCHIVES", official)
     url = datasets.Imagenette._ARCHIVES["160px"][0]
     monkeypatch.setitem(datasets.Imagenette._ARCHIVES, "160px", (url, md5))
     return path
@@ -63,7 +60,7 @@ def test_a_folder_has_the_hash_of_data_folder(root: Path) -> None:
 
 
 def test_archive_is_unpacked_where_allowed(archive: Path) -> None:
-    with pytest.raises(InputError, match=r"contains neither .*, or data\.download=true"):
+    with pytest.raises(InputError, match=r"was not downloaded .*, give data\.download=true"):
         imagenette(str(archive.parent), "160px")
     assert list(archive.parent.iterdir()) == [archive]
     source = imagenette(str(archive.parent), "160px", download=True)
@@ -76,54 +73,28 @@ def test_incomplete_unpacked_archive_is_removed_first(archive: Path) -> None:
     imagenette(str(archive.parent), "160px", download=True)
     base = archive.parent / "imagenette2-160"
     next((base / "train" / CHURCH).iterdir()).unlink()
-    with pytest.raises(InputError, match=r"1 images and not 2.*; remove it and unpack again"):
+    with pytest.raises(InputError, match=r"20 \+ 10 of ten classes.*; remove it and unpack again"):
         imagenette(str(archive.parent), "160px", download=True)
     shutil.rmtree(base)
     assert len(imagenette(str(archive.parent), "160px", download=True).train.labels) == 20
 
 
-@pytest.mark.parametrize("download", [False, True])
-def test_an_archive_with_another_md5_is_refused(archive: Path, download: bool) -> None:
-    body = archive.read_bytes()
-    damaged = body[:-1] + bytes([body[-1] ^ 1])
-    archive.write_bytes(damaged)
-    with pytest.raises(InputError, match=r"160\.tgz is not the official one, by its md5; rem"):
-        imagenette(str(archive.parent), "160px", download)
-    assert archive.read_bytes() == damaged
-    assert list(archive.parent.iterdir()) == [archive]
-
-
-CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a class is missing": (
-        lambda root: [shutil.rmtree(root / part / CHURCH) for part in ("train", "val")],
-        f"no images of {CHURCH}); get the official archive again",
-    ),
-    "a class is missing in val": (
-        lambda root: shutil.rmtree(root / "val" / CHURCH),
-        "0 images and not 1",
-    ),
-    "a class too many": (
-        lambda root: shutil.copytree(root / "train" / CHURCH, root / "train" / "n99999999"),
-        "n99999999 is none of its classes",
-    ),
-    "an image is missing": (
-        lambda root: next((root / "train" / CHURCH).iterdir()).unlink(),
-        "1 images and not 2",
-    ),
-    "an image of another class": (
-        lambda root: next((root / "val" / CHURCH).iterdir()).rename(
-            root / "val" / CHURCH / "n01440764_3.JPEG"
-        ),
-        "n01440764_3.JPEG has another name",
-    ),
-    "a third split": (lambda root: shutil.copytree(root / "val", root / "test"), "it has a test/"),
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "a class is missing": lambda root: [
+        shutil.rmtree(root / part / CHURCH) for part in ("train", "val")
+    ],
+    "a class is missing in val": lambda root: shutil.rmtree(root / "val" / CHURCH),
+    "another class": lambda root: [
+        (root / part / CHURCH).rename(root / part / "n99999999") for part in ("train", "val")
+    ],
+    "an image is missing": lambda root: next((root / "train" / CHURCH).iterdir()).unlink(),
+    "a third split": lambda root: shutil.copytree(root / "val", root / "test"),
 }
 
 
-@pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
-def test_other_photographs_are_refused(root, change, reason, recwarn) -> None:
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_other_photographs_are_refused(root, change, recwarn) -> None:
     change(root)
-    with pytest.raises(InputError, match="holds other images than Imagenette 2's") as refused:
+    with pytest.raises(InputError, match=r"holds other images than Imagenette 2, .* again, or"):
         imagenette(str(root))
-    assert reason in str(refused.value)
     assert not recwarn.list

@@ -16,20 +16,17 @@ from urllib.error import URLError
 import numpy as np
 import torch
 from torchvision import datasets
-from torchvision.datasets.utils import check_integrity, download_url
+from torchvision.datasets.utils import download_url
 
 from rectifiers.data.images import list_classes, read_rgb, write_cache
-from rectifiers.data.sources import Source, failed_download, not_official, root_folder
+from rectifiers.data.sources import Source, missing, root_folder
 from rectifiers.data.splits import ArraySplit, take
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.errors import InputError, unreadable
-from rectifiers.runtime.files import read_bytes
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-PACKED, UNPACKED = datasets.CIFAR10.filename, datasets.CIFAR10.base_folder
-BATCHES = {"train": datasets.CIFAR10.train_list, "test": datasets.CIFAR10.test_list}  # with md5
-LARGEST_BATCH = 2**25  # bytes; the official files have 31 million
+ARCHIVE = datasets.CIFAR10.filename
 PER_CLASS = {"train": 5000, "test": 1000}
 PIXELS = 3 * 32 * 32
 DIGESTS = (  # blake2b-128 of both splits' rows
@@ -51,10 +48,10 @@ def cifar10(
     train_per_class: so many training images of each class, evenly spaced by file name; None for
     all. halved: whether a pixel is the mean of 2 x 2, rounded half up, so that images are 16 x 16.
 
-    root: a folder with the official python archive, packed or unpacked, or with
-    `train/<class>/<official name>.png` and `test/...`; `data/` by default. Where `download` allows
-    it the archive is downloaded into `data/` or an empty folder. cache_dir: where the pixels are
-    kept as one array, which is used instead of any files from then on.
+    root: a folder with the official python archive, or with `train/<class>/<official name>.png`
+    and `test/...`; `data/` by default. Where `download` allows it the archive is downloaded into
+    `data/` or an empty folder. cache_dir: where the pixels are kept as one array, which is used
+    instead of any files from then on.
     """
     rows = _cached_rows(Path(cache_dir), root_folder(root), download)
     train, val = (
@@ -95,7 +92,7 @@ def _digests(rows: np.ndarray) -> tuple[str, ...]:
 def _other_images(place: Path, reason: str) -> InputError:
     return InputError(
         f"data.root={place} holds other images than CIFAR-10's ({reason}); get the official "
-        f"{PACKED}, or read images of your own by data=folder"
+        f"{ARCHIVE}, or read images of your own by data=folder"
     )
 
 
@@ -121,37 +118,31 @@ def _read(place: Path, download: bool) -> np.ndarray:
     """Return the rows of all images, from the form that they have."""
     if all((place / split).is_dir() for split in PER_CLASS):
         return _read_images(place)
-    for folder in (place / UNPACKED, place):
-        if all((folder / name).is_file() for batches in BATCHES.values() for name, _ in batches):
-            return _read_batches(folder)
-    if not (place / PACKED).is_file():
+    if not (place / ARCHIVE).is_file():
         _download(place, download)
-    return _read_batches(place / PACKED)
+    return _read_archive(place / ARCHIVE)
 
 
 def _download(place: Path, is_allowed: bool) -> None:
     is_default = place.resolve() == Path("data").resolve()
     if not is_default and any(not path.name.startswith(".") for path in place.iterdir()):
         raise InputError(  # more likely a mistake than the place for the archive
-            f"data.root={place} contains neither train/ and test/ nor {PACKED}; give a folder "
+            f"data.root={place} contains neither train/ and test/ nor {ARCHIVE}; give a folder "
             f"that does, an empty one to download into, or data=folder for images of your own"
         )
     if not is_allowed:
-        raise InputError(
-            f"data=cifar10 has no files under data.root={place} and data.download=false; put "
-            f"{PACKED} there, or give data.download=true"
-        )
+        raise missing("cifar10", place, ARCHIVE, "data.download=false")
     try:
-        download_url(datasets.CIFAR10.url, str(place), PACKED, datasets.CIFAR10.tgz_md5)
+        download_url(datasets.CIFAR10.url, str(place), ARCHIVE, datasets.CIFAR10.tgz_md5)
     except (URLError, OSError, RuntimeError) as error:
-        raise failed_download("cifar10", place, PACKED, error) from error
+        raise missing("cifar10", place, ARCHIVE, error) from error
 
 
 def _read_images(root: Path) -> np.ndarray:
     """Return the rows of all images of a folder of PNG files."""
     images: list[tuple[Path, int]] = []
     for split, per_class in PER_CLASS.items():
-        classes = list_classes(root / split, [])
+        classes = list_classes(root / split)
         sizes = {name: len(paths) for name, paths in classes.items()}
         if sizes != dict.fromkeys(CLASSES, per_class):
             raise _other_images(root, f"{split} has not {per_class:,} images of each class")
@@ -168,51 +159,25 @@ def _read_images(root: Path) -> np.ndarray:
     return rows
 
 
-# what the official pickles, written by Python 2 and an old NumPy, ask for
-PICKLED = {
-    ("numpy.core.multiarray", "_reconstruct"): lambda *_: np.ndarray(0, np.uint8),
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): lambda name, *_: np.dtype(name),
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    """Makes dicts, lists, texts, bytes, numbers and NumPy arrays, and nothing else."""
-
-    def find_class(self, module: str, name: str) -> object:
-        if (module, name) not in PICKLED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return PICKLED[module, name]
-
-
-def _read_batches(place: Path) -> np.ndarray:
-    """Return the rows of all images of the official archive: `place` is that or a folder with its
-    files. Nothing is unpickled but bytes with the official md5, and nothing is written to disk."""
-    bodies = {}
-    if place.is_file():
-        if not check_integrity(place, datasets.CIFAR10.tgz_md5):
-            raise not_official(place)
-        with tarfile.open(place) as archive:
-            bodies = {
-                Path(member.name).name: archive.extractfile(member).read()  # type: ignore[union-attr]
-                for member in archive
-                if member.isfile()
-            }
+def _read_archive(path: Path) -> np.ndarray:
+    """Return the rows of all images of the official archive. Nothing is unpickled but what has the
+    official md5, and nothing is written to disk."""
+    body = path.read_bytes()
+    if hashlib.md5(body, usedforsecurity=False).hexdigest() != datasets.CIFAR10.tgz_md5:
+        raise InputError(
+            f"{path} is not the official one, by its md5; remove it and get the official one"
+        )
     splits = []
-    for batches in BATCHES.values():
-        images: list[tuple[int, bytes, np.ndarray]] = []  # class, file name, pixels
-        for name, md5 in batches:
-            path = place / name
-            try:
-                body = bodies[name] if bodies else read_bytes(path, LARGEST_BATCH)
-            except OSError as error:
-                raise unreadable(path, error, "get the official one") from error
-            if hashlib.md5(body, usedforsecurity=False).hexdigest() != md5:
-                raise not_official(path)
-            batch = _Unpickler(io.BytesIO(body), encoding="bytes").load()
-            pixels = batch[b"data"].reshape(-1, PIXELS)
-            images += zip(batch[b"labels"], batch[b"filenames"], pixels, strict=True)
-        images.sort(key=itemgetter(0, 1))
-        labels = np.array([label for label, _, _ in images], np.uint8)
-        splits.append(np.column_stack([labels, np.stack([pixels for _, _, pixels in images])]))
+    with tarfile.open(fileobj=io.BytesIO(body)) as archive:
+        for batches in (datasets.CIFAR10.train_list, datasets.CIFAR10.test_list):
+            images: list[tuple[int, bytes, np.ndarray]] = []  # class, file name, pixels
+            for name, _ in batches:
+                member = archive.extractfile(f"{datasets.CIFAR10.base_folder}/{name}")
+                assert member is not None
+                batch = pickle.load(member, encoding="bytes")
+                pixels = batch[b"data"].reshape(-1, PIXELS)
+                images += zip(batch[b"labels"], batch[b"filenames"], pixels, strict=True)
+            images.sort(key=itemgetter(0, 1))
+            labels = np.array([label for label, _, _ in images], np.uint8)
+            splits.append(np.column_stack([labels, np.stack([pixels for _, _, pixels in images])]))
     return np.concatenate(splits)

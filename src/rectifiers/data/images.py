@@ -3,8 +3,6 @@
 import hashlib
 import json
 import os
-import re
-import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,40 +25,26 @@ LARGEST_PIXELS = 89_000_000  # of an image: 270 MB as RGB
 # What an image file may be by its content, whatever its name says. Other decoders of Pillow start
 # programs.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
-# a raw mode of Pillow's with 16 bits per channel; BGR;16 has 16 bits in all
-SIXTEEN_BITS = re.compile(r"(?!BGR;).*;16[BLN]?")
-# a file that changed more recently may change again without another time of change
-SETTLED_NS = 2_000_000_000
 
 
 class Inspection(NamedTuple):
-    """The hash of a split, and a sentence about each image of it that cannot be read."""
+    """The hash of a split, and a sentence about each image of it that cannot be read, by index."""
 
     digest: str
-    unreadable: list[str]
+    unreadable: dict[int, str]
 
 
 def check_pixels(image: Image.Image) -> None:
-    """Raise a ValueError where an opened image is too large or has more than 8 bits per channel."""
+    """Raise a ValueError where an opened image is too large, or Pillow would read it wrongly."""
     if image.width * image.height > LARGEST_PIXELS:
         raise ValueError(
             f"it has {image.width} x {image.height} px, more than {LARGEST_PIXELS:,} in all"
         )
-    # Pillow clips modes I and F to 255, so a grey photo would turn white; a 16-bit PNG opens as RGB
-    deep = image.mode.startswith(("I", "F"))
-    if isinstance(image, TiffImageFile):  # the raw mode of a plane has no depth
-        deep = deep or max(image.tag_v2.get(BITSPERSAMPLE, (1,))) > 8
-    if deep or any(_is_deep(tile[0], tile[3]) for tile in getattr(image, "tile", [])):
+    # Pillow clips modes I and F to 255, so a grey photo would turn white, and reads a TIFF's planes
+    # of 16 bits as if they had 8; of other formats it keeps the higher 8 of 16 bits
+    tags = image.tag_v2 if isinstance(image, TiffImageFile) else {}
+    if image.mode.startswith(("I", "F")) or max(tags.get(BITSPERSAMPLE, (1,))) > 8:
         raise ValueError(f"it has more than 8 bits per channel, mode {image.mode}")
-
-
-def _is_deep(codec: str, arguments: object) -> bool:
-    """Return whether a tile's decoder reads more than 8 bits per channel: by its raw mode, which
-    may come with numbers; that of PPM is the largest value of a channel."""
-    raw_mode, *numbers = arguments if isinstance(arguments, tuple) else (arguments,)
-    if codec in ("ppm", "ppm_plain"):
-        return any(number > 255 for number in numbers)
-    return SIXTEEN_BITS.fullmatch(str(raw_mode)) is not None
 
 
 def unreadable_reason(body: bytes) -> str | None:
@@ -84,20 +68,11 @@ def _reason(error: Exception) -> str:
     return str(error).partition(" <_io")[0]  # Pillow appends the file object
 
 
-def read_rgb(
-    file: Path | BytesIO,
-    name: str,
-    formats: tuple[str, ...] = FORMATS,
-    remedy: str = "repair or remove it",
-) -> Tensor:
-    """Decode an image file to uint8 [3, H, W].
-
-    An image that no decoder reads, is too large, or has more than 8 bits per channel is an
-    InputError. name: its name in messages. formats: the decoders to try. remedy: the end of the
-    message where it cannot be read.
-    """
+def read_rgb(file: Path | BytesIO, name: str, remedy: str = "repair or remove it") -> Tensor:
+    """Decode an image file to uint8 [3, H, W]; an InputError where that cannot be. The message
+    begins with `name` and ends with `remedy`."""
     try:
-        with Image.open(file, formats=formats) as image:
+        with Image.open(file, formats=FORMATS) as image:
             check_pixels(image)
             return pil_to_tensor(image.convert("RGB"))
     except Exception as error:  # a hostile file can raise anything
@@ -114,37 +89,23 @@ def digest_files(files: Iterable[tuple[str, int, bytes]]) -> str:
     return content.hexdigest()
 
 
-def _stat_key(files: Sequence[Path], about: object) -> str:
-    """Return a hash of `about` and of the state of files: any write to one changes it."""
-    content = hashlib.blake2b(json.dumps(about).encode(), digest_size=8)
-    for path in files:
-        try:
-            stat = path.stat()
-        except OSError as error:
-            raise unreadable(path, error) from error
-        times = (stat.st_mtime_ns, stat.st_ctime_ns)
-        is_settled = time.time_ns() - max(times) > SETTLED_NS
-        state = [str(path.absolute()), stat.st_size, *times, stat.st_ino]
-        content.update(json.dumps(state if is_settled else time.time_ns()).encode())
-    return content.hexdigest()
-
-
 def cached_inspection(
-    cache_dir: Path | None, files: Sequence[Path], about: object, inspect: Callable[[], Inspection]
+    cache_dir: Path, files: Sequence[Path], about: object, inspect: Callable[[], Inspection]
 ) -> Inspection:
     """Return what `inspect` returns, or returned earlier about files that have not changed since.
 
-    about: what its result depends on beside the files, in plain JSON types. cache_dir: None for
-    no cache.
-    """
-    if cache_dir is None:
-        return inspect()
-    key = _stat_key(files, [about, PIL.__version__, Path(__file__).read_text()])
-    path = cache_dir / "inspections" / f"{key}.json"
+    about: what its result depends on beside the files, in plain JSON types."""
+    about = [about, PIL.__version__, Path(__file__).read_text()]
+    key = hashlib.blake2b(json.dumps(about).encode(), digest_size=8)
+    for file in files:
+        stat = file.stat()
+        state = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+        key.update(json.dumps([str(file.absolute()), *state]).encode())
+    path = cache_dir / "inspections" / f"{key.hexdigest()}.json"
     try:
-        digest, unreadable = json.loads(path.read_bytes())
-        return Inspection(str(digest), [str(sentence) for sentence in unreadable])
-    except (OSError, ValueError, TypeError, RecursionError):  # missing or damaged
+        digest, bad = json.loads(path.read_bytes())
+        return Inspection(digest, {int(index): text for index, text in bad.items()})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # missing or damaged
         inspection = inspect()
     write_cache(path, json.dumps(inspection).encode())
     return inspection
@@ -190,13 +151,13 @@ class FolderSplit:
     def digest(self) -> str:
         return self._inspect().digest
 
-    def inspect(self, cache_dir: Path | None) -> Inspection:
+    def inspect(self, cache_dir: Path) -> Inspection:
         """Read every file, unless none has changed since an inspection that `cache_dir` keeps."""
         about = [self._names(), list(self.labels)]
         return cached_inspection(cache_dir, self.paths, about, self._inspect)
 
     def _inspect(self) -> Inspection:
-        hashes, sentences = [], []
+        hashes, bad = [], {}
         with (
             progress_bar("reading all images", len(self.paths), "files") as advance,
             warnings.catch_warnings(),
@@ -207,10 +168,10 @@ class FolderSplit:
                 hashes.append(hashlib.blake2b(body, digest_size=16).digest())
                 reason = unreadable_reason(body)
                 if reason is not None:
-                    sentences.append(str(unreadable(path, reason)))
+                    bad[index] = str(unreadable(path, reason))
                 advance(1)
         digest = digest_files(zip(self._names(), self.labels, hashes, strict=True))
-        return Inspection(digest, sentences)
+        return Inspection(digest, bad)
 
     def outline(self) -> str:
         """Return a hash of the names, the labels and the sizes of the files."""
@@ -219,62 +180,34 @@ class FolderSplit:
 
     def _names(self) -> list[str]:
         """Return the paths below the root, such as "train/cat/1.jpg"."""
-        start = len(str(self.root / "x")) - 1
-        return [str(path)[start:] for path in self.paths]
+        return [path.relative_to(self.root).as_posix() for path in self.paths]
 
 
-def list_classes(folder: Path, skipped: list[str]) -> dict[str, list[Path]]:
-    """Return the image files of every sub-folder, by its name; both are sorted, and a class may
+def list_classes(folder: Path) -> dict[str, list[Path]]:
+    """Return the image files below every sub-folder, by its name; both are sorted, and a class may
     have no images.
 
-    Links are followed to files and to folders, as torchvision does. Images that lie in no class,
-    hidden ones, among them the `._name` that macOS writes, and other files are added to `skipped`.
-    A link to nothing or to a folder around it, and what is neither file nor folder, are refused: a
-    pipe would be waited for without end.
+    Links are followed to files and to folders, as torchvision does, and what is hidden, such as the
+    `._name` that macOS writes, is left out. A link to nothing or to a folder around it, and what is
+    no file, are refused: a pipe would be waited for without end.
     """
     classes = {}
-    for entry in _entries(folder, skipped):
-        if entry.is_dir():
-            classes[entry.name] = _images_below(entry.path, skipped, around=[folder])
-        else:
-            skipped.append(entry.path)
+    for top in sorted(folder.iterdir()):
+        if top.name.startswith(".") or not top.is_dir():
+            continue
+        images = []
+        for place, folders, files in os.walk(top, onerror=_raise, followlinks=True):
+            if any(os.path.samefile(place, around) for around in Path(place).parents):
+                raise InputError(f"{place} is a link to a folder that it lies in; remove it")
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            for path in (Path(place, name) for name in files if not name.startswith(".")):
+                if path.suffix.lower() in IMG_EXTENSIONS:
+                    if not path.is_file():
+                        raise unreadable(path, "it is no file")
+                    images.append(path)
+        classes[top.name] = sorted(images)
     return classes
 
 
-def _images_below(folder: str, skipped: list[str], around: list[Path]) -> list[Path]:
-    if any(os.path.samefile(folder, other) for other in around):
-        raise InputError(f"{folder} is a link to a folder that it lies in; remove it")
-    images: list[Path] = []
-    for entry in _entries(Path(folder), skipped):
-        if entry.is_dir():
-            images += _images_below(entry.path, skipped, [*around, Path(folder)])
-        elif _is_named_as_image(entry.name):
-            images.append(Path(entry.path))
-        else:
-            skipped.append(entry.path)
-    return images
-
-
-def _entries(folder: Path, skipped: list[str]) -> list[os.DirEntry[str]]:
-    """Return the files and folders of a folder, sorted by their names and without the hidden ones;
-    the errors are those of `list_classes`."""
-    try:
-        with os.scandir(folder) as scanned:
-            entries = sorted(scanned, key=lambda entry: entry.name)
-    except OSError as error:
-        raise unreadable(folder, error) from error
-    shown = []
-    for entry in entries:
-        if any("\ud800" <= letter <= "\udfff" for letter in entry.name):  # other bytes
-            raise InputError(f"{entry.path!a} has a name that is no UTF-8 text; rename it")
-        if not entry.name.startswith("."):
-            if not (entry.is_dir() or entry.is_file()):
-                raise unreadable(entry.path, "it is neither a file nor a folder")
-            shown.append(entry)
-        elif entry.is_dir() or _is_named_as_image(entry.name):
-            skipped.append(entry.path)
-    return shown
-
-
-def _is_named_as_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in IMG_EXTENSIONS
+def _raise(error: OSError) -> None:
+    raise error

@@ -13,15 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
-from urllib.error import URLError
 
 import numpy as np
 import torch
 from filelock import FileLock
 from torchvision import datasets
 
-from rectifiers.data.images import FolderSplit, Inspection, list_classes, unreadable_reason
-from rectifiers.data.splits import ArraySplit, Split, choose, part_digest, split_balanced, take
+from rectifiers.data.images import FolderSplit, Inspection, list_classes
+from rectifiers.data.splits import ArraySplit, Part, Split, choose, part_digest, take
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
@@ -109,18 +108,18 @@ class Source:
         train, *held_out = (
             split.inspect(cache_dir)
             if hasattr(split, "inspect")
-            else Inspection(split.digest(), [])
+            else Inspection(split.digest(), {})
             for split in self._splits
         )
         hashed = replace(self, digests=(train.digest, *(split.digest for split in held_out)))
-        fatal = [sentence for inspection in held_out for sentence in inspection.unreadable]
-        if not skip_bad:
-            fatal = train.unreadable + fatal
-        elif train.unreadable:
-            message = f"{_first(train.unreadable)}; others take the places of such images"
+        bad = train.unreadable
+        if skip_bad and bad:
+            message = f"{_first(list(bad.values()))}; others take the places of such images"
             warnings.warn(message, stacklevel=2)
-            if (val := in_splits(hashed).val) is not self.val:
-                fatal = _unreadable(val) + fatal
+            val = in_splits(hashed).val
+            chosen = val.indices.tolist() if isinstance(val, Part) else []
+            bad = {index: bad[index] for index in chosen if index in bad}
+        fatal = [*bad.values(), *(text for split in held_out for text in split.unreadable.values())]
         if fatal:
             raise InputError(_first(fatal))
         return hashed
@@ -128,19 +127,6 @@ class Source:
 
 def _first(sentences: Sequence[str]) -> str:
     return sentences[0] + (f" (and {len(sentences) - 1:,} more)" if len(sentences) > 1 else "")
-
-
-def _unreadable(split: Split) -> list[str]:
-    """Return a sentence about each image of a split that cannot be read."""
-    sentences = []
-    for index in range(len(split.labels)):
-        try:
-            # a look at a file is faster than to decode it
-            if not hasattr(split, "encoded") or unreadable_reason(split.encoded(index)):
-                split.image(index)
-        except InputError as error:
-            sentences.append(str(error))
-    return sentences
 
 
 def three_splits(source: Source, val_per_class: int | None = None) -> Source:
@@ -171,13 +157,20 @@ def digits(
     test set), which are part of its wheel. The set has no split; this one is stratified by
     class."""
     from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
 
     bunch = load_digits()
-    images = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8))[:, None]
-    labels = bunch.target.tolist()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
+    options = {"stratify": bunch.target, "test_size": val_fraction, "random_state": split_seed}
+    try:
+        parts = map(np.sort, train_test_split(np.arange(len(images)), **options))
+    except ValueError as error:
+        raise InputError(
+            f"data.val_fraction={val_fraction} leaves a class without images in one split; give a "
+            "fraction nearer to 0.5"
+        ) from error
     train, val = (
-        ArraySplit(images[part], [labels[i] for i in part])
-        for part in split_balanced(labels, val_fraction, split_seed)
+        ArraySplit(torch.from_numpy(images[part]), bunch.target[part].tolist()) for part in parts
     )
     return Source("digits", tuple(str(digit) for digit in range(10)), 1, train, val)
 
@@ -191,14 +184,10 @@ def mnist1d() -> Source:
     generator's white noise, so that all machines have the same bytes.
 
     Raises:
-        InputError: where the package is missing, or makes other signals than the pinned ones.
+        InputError: where the package makes other signals than the pinned ones.
     """
-    try:
-        from mnist1d.data import get_dataset_args, make_dataset
-    except ImportError as error:
-        raise InputError(
-            f"data=mnist1d needs the package mnist1d ({error}); call make setup EXTRAS=benchmark"
-        ) from error
+    from mnist1d.data import get_dataset_args, make_dataset
+
     settings = get_dataset_args()
     vars(settings).update(MNIST1D)
     states = random.getstate(), np.random.get_state()
@@ -257,19 +246,13 @@ def one_at_a_time(cache_dir: Path) -> Iterator[None]:
         yield
 
 
-def failed_download(name: str, place: Path, file: str, error: Exception) -> InputError:
-    """Return the error that `file` of the data set `name` could not be downloaded to `place`."""
+def missing(name: str, place: Path, file: str, reason: object) -> InputError:
+    """Return the error that `file` of the data set `name` is not at `place` and was not
+    downloaded."""
     return InputError(
-        f"data={name} is not under data.root={place} and could not be downloaded "
-        f"({' '.join(str(error).split())}); put {file} there, or choose data=digits, which needs "
-        "none"
-    )
-
-
-def not_official(path: Path) -> InputError:
-    """Return the error that a file is another one than its data set's."""
-    return InputError(
-        f"{path} is not the official one, by its md5; remove it and get the official one"
+        f"data={name} is not, or not whole, under data.root={place} and was not downloaded "
+        f"({' '.join(str(reason).split())}); put {file} there, give data.download=true, or choose "
+        "data=digits, which needs none"
     )
 
 
@@ -281,18 +264,8 @@ def fashion_mnist(root: str | None = None, download: bool = False) -> Source:
     place = root_folder(root)
     try:
         parts = [datasets.FashionMNIST(place, train, download=download) for train in (True, False)]
-    except (URLError, OSError, RuntimeError) as error:
-        if download:
-            raise failed_download("fashion_mnist", place, "torchvision's files", error) from error
-        raise InputError(
-            f"data=fashion_mnist has no whole files under data.root={place} and "
-            "data.download=false; put them there, or give data.download=true"
-        ) from error
     except Exception as error:  # damage can raise anything
-        raise InputError(
-            f"data=fashion_mnist under data.root={place} is damaged ({error}); remove it and fetch "
-            "it again"
-        ) from error
+        raise missing("fashion_mnist", place, "torchvision's files", error) from error
     train, val = (ArraySplit(part.data[:, None], part.targets.tolist()) for part in parts)
     return Source("fashion_mnist", tuple(datasets.FashionMNIST.classes), 1, train, val)
 
@@ -302,8 +275,7 @@ def folder(root: str | None = None) -> Source:
     train, images are RGB.
 
     `test/<class>/*` is a third split. Transparency is dropped, an EXIF rotation is not applied, and
-    links are followed. One warning counts the files that are not read and the classes that val or
-    test have no images of.
+    links are followed. A warning counts the classes that val or test have no images of.
     """
     layout = "a folder with train/<class>/* and val/<class>/*"
     if root is None:
@@ -312,19 +284,19 @@ def folder(root: str | None = None) -> Source:
     for place in (base, base / "train", base / "val"):
         if not place.is_dir():
             raise InputError(f"{place} is not a folder; data.root must be {layout}")
-    skipped: list[str] = []
     parts = [part for part in ("train", "val", "test") if (base / part).is_dir()]
-    images = {part: list_classes(base / part, skipped) for part in parts}
+    images = {part: list_classes(base / part) for part in parts}
     classes = tuple(images["train"])
     if len(classes) < 2:
         raise InputError(
             f"{base / 'train'} has {len(classes)} class folders and must have two or more; put "
             "the images into train/<class>/"
         )
-    notes = [f"{len(skipped):,} files are not read, such as {min(skipped)}"] if skipped else []
+    if odd := [name for name in classes if not name.isprintable()]:  # they stand in the record
+        raise InputError(f"{base / 'train'} has a class {odd[0]!a}; rename it")
+    splits = {}
     for part, members in images.items():
-        unknown = [name for name in members if name not in classes]
-        if unknown:
+        if unknown := [name for name in members if name not in classes]:
             raise InputError(
                 f"{base / part / unknown[0]} is a class that {base / 'train'} has not; add it "
                 f"there or remove it from {part}"
@@ -334,14 +306,10 @@ def folder(root: str | None = None) -> Source:
             raise InputError(
                 f"{base / part / lacking[0]} holds no images; add some or remove the class"
             )
-        if lacking:
-            notes.append(
-                f"{part} has no images of some classes ({len(lacking):,}, such as {lacking[0]})"
-            )
-    if notes and world().rank == 0:
-        warnings.warn(f"data.root={root}: {'; '.join(notes)}", stacklevel=2)
-    splits = {}
-    for part, members in images.items():
+        if lacking and world().rank == 0:
+            few = f"{len(lacking):,}, such as {lacking[0]}"
+            message = f"data.root={root}: {part} has no images of some classes ({few})"
+            warnings.warn(message, stacklevel=2)
         paths = [path for name in classes for path in members.get(name, [])]
         labels = [label for label, name in enumerate(classes) for _ in members.get(name, [])]
         splits[part] = FolderSplit(base, paths, labels)

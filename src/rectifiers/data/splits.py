@@ -134,21 +134,3 @@ def choose(
         chosen += members[sorted(drawn)].tolist()
     val = np.array(sorted(chosen))
     return np.setdiff1d(np.arange(len(labels)), val, assume_unique=True), val
-
-
-def split_balanced(
-    labels: Sequence[int], val_fraction: float, split_seed: int
-) -> tuple[list[int], list[int]]:
-    """Return ascending (train, val) indices, disjoint and complete, with the same share of each
-    class in val, exact to within one image: a pure function of the arguments."""
-    from sklearn.model_selection import StratifiedShuffleSplit
-
-    splitter = StratifiedShuffleSplit(n_splits=1, test_size=val_fraction, random_state=split_seed)
-    try:
-        train, val = next(splitter.split(np.zeros(len(labels)), labels))
-    except ValueError as error:
-        raise InputError(
-            f"data.val_fraction={val_fraction} leaves a class without images in one split "
-            f"({len(labels)} images of {len(set(labels))} classes); give a fraction nearer to 0.5"
-        ) from error
-    return sorted(train.tolist()), sorted(val.tolist())

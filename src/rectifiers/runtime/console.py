@@ -23,6 +23,7 @@ EXTRAS = {
     **dict.fromkeys(("dvc", "dvc_data", "dvc_objects", "zlib_ng"), "imagenet"),
     **dict.fromkeys(("jinja2", "matplotlib", "pandas"), "report"),
     **dict.fromkeys(("wandb", "wandb_workspaces"), "wandb"),
+    "mnist1d": "benchmark",
     "tensorboard": "tensorboard",
     "timm": "timm",
     "hydra/launcher/submitit_local": "slurm",

@@ -18,16 +18,9 @@ from rectifiers.runtime.errors import InputError
 
 LARGEST_CONFIG = 2**24  # bytes
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def locate(package: Path) -> tuple[Path, Path | None]:
-    """Return the folder of configurations and the checkout that contains the package, None where it
-    is installed."""
-    installed, checkout = package / "conf", package.parents[1]
-    return (installed, None) if installed.is_dir() else (checkout / "conf", checkout)
-
-
-CONF, CHECKOUT = locate(Path(__file__).parents[1])
+PACKAGE = Path(__file__).parents[1]
+CHECKOUT = None if (PACKAGE / "conf").is_dir() else PACKAGE.parents[1]  # None: it is installed
+CONF = (CHECKOUT or PACKAGE) / "conf"
 
 
 def check_writable(key: str, folder: Path) -> None:

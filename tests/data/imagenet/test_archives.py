@@ -4,17 +4,17 @@ import gzip
 import io
 import re
 import tarfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import savemat
 
-from conftest import ROOT, load_script
+from conftest import ROOT
 from rectifiers.data.imagenet import archives
 from rectifiers.data.imagenet.archives import (
     Archive,
@@ -60,18 +60,19 @@ def test_members_are_sorted_with_their_offsets() -> None:
     assert [content[m.offset : m.offset + m.bytes] for m in members] == [b"one", b"ten", b"two"]
 
 
+FOREIGN = "is no file that belongs there"
 HOSTILE = [
-    (tar_of(("../a1.JPEG", b"x")), r"'\.\./a1\.JPEG' is not named as its files are"),
-    (tar_of(("a1.JPEG\n", b"x")), r"'a1\.JPEG\\n' is not named"),
-    (tar_of(("a" * 3_000_000, b"x")), r"'a{116}\.\.\. is not named"),
-    (tar_of(special("a1.JPEG", tarfile.SYMTYPE, "/etc/passwd")), r"'a1\.JPEG' is no regular file"),
-    (tar_of(special("a1.JPEG", tarfile.LNKTYPE, "a2.JPEG")), "is no regular file"),
-    (tar_of(special("a1.JPEG", tarfile.DIRTYPE)), "is no regular file"),
-    (tar_of(("a1.JPEG", b"x"), ("a1.JPEG", b"y")), "is there twice"),
-    (tar_of(*((f"a{i}.JPEG", b"x") for i in range(4))), r"'a3\.JPEG' is one more than the 3 files"),
-    (tar_of(("a1.JPEG", bytes(1001))), "claims 1,001 bytes, and such a file has 1,000"),
-    (tar_of(("a1.JPEG", bytes(900)))[:1000], r"'a1\.JPEG' is cut short"),
-    (tar_of(special("a1.JPEG", tarfile.REGTYPE, size=-1)), "claims -1 bytes|cannot be read as a"),
+    (tar_of(("../a1.JPEG", b"x")), rf"'\.\./a1\.JPEG' {FOREIGN}"),
+    (tar_of(("a1.JPEG\n", b"x")), rf"'a1\.JPEG\\n' {FOREIGN}"),
+    (tar_of(("a" * 3_000_000, b"x")), rf"'a{{119}} {FOREIGN}"),
+    (tar_of(special("a1.JPEG", tarfile.SYMTYPE, "/etc/passwd")), rf"'a1\.JPEG' {FOREIGN}"),
+    (tar_of(special("a1.JPEG", tarfile.LNKTYPE, "a2.JPEG")), FOREIGN),
+    (tar_of(special("a1.JPEG", tarfile.DIRTYPE)), FOREIGN),
+    (tar_of(("a1.JPEG", b"x"), ("a1.JPEG", b"y")), rf"'a1\.JPEG' {FOREIGN}"),
+    (tar_of(*((f"a{i}.JPEG", b"x") for i in range(4))), rf"'a3\.JPEG' {FOREIGN}"),
+    (tar_of(("a1.JPEG", bytes(1001))), rf"'a1\.JPEG' {FOREIGN}"),
+    (tar_of(("a1.JPEG", bytes(900)))[:1000], rf"'a1\.JPEG' {FOREIGN}"),
+    (tar_of(special("a1.JPEG", tarfile.REGTYPE, size=-1)), rf"{FOREIGN}|cannot be read as a"),
     (special("a1", tarfile.GNUTYPE_LONGNAME).tobuf() * 1500, "cannot be read as a tar"),
     (b"", "cannot be read as a tar"),
     (b"no tar at all" * 100, "cannot be read as a tar"),
@@ -104,7 +105,7 @@ def test_damage_is_refused_or_harmless(changes: list[tuple[int, int]], cut: int)
 
 def test_a_sparse_file_that_claims_terabytes_is_refused() -> None:
     info = special("a1.JPEG", tarfile.GNUTYPE_SPARSE)
-    with pytest.raises(InputError, match=r"is no regular file|cannot be read as a tar"):
+    with pytest.raises(InputError, match=rf"{FOREIGN}|cannot be read as a tar"):
         listed(tar_of(info))
     pax = tarfile.TarInfo("a1.JPEG")
     sparse = {"major": "1", "minor": "0", "realsize": str(2**42)}
@@ -132,8 +133,7 @@ def test_wrong_archive_is_refused(content: bytes | None, size, reason: str, tmp_
         verify(Archive(path, "9dd4e461268c8034f5c8564e155c67a6", size))  # the md5 of b"x"
 
 
-def test_dvc_pins_the_official_archives(tmp_path: Path) -> None:
-    script = load_script("prepare_imagenet")
+def test_dvc_pins_the_official_archives() -> None:
     expected = read_expected(ROOT / "pipelines" / "imagenet" / "archives.yaml")
     assert {a.md5 for a in expected.archives.values()} == {
         "1d675b47d978889d74fa0da5fadfb00e",
@@ -141,13 +141,8 @@ def test_dvc_pins_the_official_archives(tmp_path: Path) -> None:
         "fa75699e90414af021442c21a62c3abf",
     }
     assert (expected.classes, expected.train_images, expected.val_images) == (1000, 1281167, 50000)
-    moved = {k: replace(a, path=tmp_path / a.path.name) for k, a in expected.archives.items()}
-    with pytest.raises(InputError, match=r"train\.tar is missing"):  # and not: the pins differ
-        script.verify_all(replace(expected, archives=moved), ROOT / "data.dvc")
-    rewritten = tmp_path / "data.dvc"
-    rewritten.write_text((ROOT / "data.dvc").read_text().replace("1d675b", "000000"))
-    with pytest.raises(InputError, match=r"data\.dvc does not pin the.*give git checkout"):
-        script.verify_all(expected, rewritten)
+    pinned = yaml.safe_load((ROOT / "data.dvc").read_text())["outs"]
+    assert {out["path"]: out["md5"] for out in pinned} == expected.md5s
 
 
 # ---- the devkit ----
@@ -190,8 +185,8 @@ def test_a_label_is_the_position_among_wnids(tmp_path: Path) -> None:
     [
         ({"meta": b"no mat"}, "cannot be read as the devkit"),
         ({"truth": "1\n2\nthree\n1\n"}, "cannot be read as the devkit"),
-        ({"truth": "1\n2\n3\n"}, "must have 4"),
-        ({"truth": "1\n2\n3\n4\n"}, "numbers from 1 to 3"),
+        ({"truth": "1\n2\n3\n"}, "must have 3 classes, .* and 4 labels"),
+        ({"truth": "1\n2\n3\n4\n"}, "must have 3 classes, .* and 4 labels"),
         ({"rows": LEAVES[:2] + INNER}, "must have 3"),
         (
             {"rows": (*LEAVES[:2], (3, "../evil", 0))},

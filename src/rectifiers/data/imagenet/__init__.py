@@ -2,7 +2,6 @@
 pinned."""
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -30,12 +29,8 @@ def imagenet(root: str = "data/prepared/imagenet") -> Source:
     base = Path(root)
     manifest = read_manifest(base)
     for split in SPLITS:  # only the index with the labels; `make verify-data` reads the shards
-        path, sha256 = base / split / "index.npy", manifest["files"][f"{split}/index.npy"]["sha256"]
-        try:
-            is_same = file_sha256(path) == sha256
-        except OSError as error:
-            raise unreadable(path, error, PULL) from error
-        if not is_same:
+        path = base / split / "index.npy"
+        if file_sha256(path) != manifest["files"][f"{split}/index.npy"]["sha256"]:
             raise InputError(f"{path} is not what was written there; {PULL}")
     classes = tuple(facts["wnid"] for facts in manifest["classes"])
     train, val = (ShardSplit(base, split, manifest) for split in SPLITS)
@@ -46,33 +41,22 @@ def imagenet(root: str = "data/prepared/imagenet") -> Source:
 # ---- pins, read from `dvc.lock` and from git, without DVC ----
 
 
-@dataclass(frozen=True)
-class Out:
-    """An output in a lock: its md5, which ends in `.dir` for a folder, and the stage that makes
-    it."""
-
-    md5: str
-    stage: str
-
-
 def locks(project: Path) -> list[Path]:
     """Return the project's `dvc.lock` files."""
     paths = (project / "dvc.lock", *sorted(project.glob("pipelines/*/dvc.lock")))
     return [path for path in paths if path.is_file()]
 
 
-def locked_outs(lock: Path, text: str | None = None) -> dict[Path, Out]:
-    """Return the outputs of a lock by their paths below the project.
+def locked_outs(lock: Path, text: str | None = None) -> dict[Path, str]:
+    """Return the md5 of a lock's outputs, which ends in `.dir` for a folder, by their paths below
+    the project.
 
     text: the lock's content, where that is not the file's present one.
     """
     try:
-        stages = yaml.safe_load(lock.read_text() if text is None else text)["stages"].items()
-        return {
-            Path(out["path"]): Out(str(out["md5"]), name)
-            for name, stage in stages
-            for out in stage.get("outs", [])
-        }
+        stages = yaml.safe_load(lock.read_text() if text is None else text)["stages"].values()
+        outs = [out for stage in stages for out in stage.get("outs", [])]
+        return {Path(out["path"]): str(out["md5"]) for out in outs}
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise unreadable(lock, repr(error), "restore it from git") from error
 
@@ -87,6 +71,6 @@ def is_pinned(manifest: bytes, project: Path) -> bool:
     for lock in locks(project):
         text = None if in_git is None else git("show", f"HEAD:./{lock.name}", at=lock.parent) or ""
         outs = {} if text == "" else locked_outs(lock, text)
-        if any(path.name == MANIFEST and out.md5 == md5 for path, out in outs.items()):
+        if any(path.name == MANIFEST and out == md5 for path, out in outs.items()):
             return True
     return False

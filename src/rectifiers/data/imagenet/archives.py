@@ -93,9 +93,6 @@ def read_expected(path: Path) -> Expected:
             place = Path(content["folder"]) / facts["file"]
             archives[role] = Archive(place, facts["md5"], facts["bytes"])
         del content["folder"]
-        for key in ("class_images", "class_val_images"):
-            least, most = content[key]
-            content[key] = (least, most)
         return Expected(archives, **content)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise unreadable(path, repr(error), "restore it from git") from error
@@ -136,44 +133,32 @@ def list_members(
     """Return the files of the tar that lies at `start` in `file` and is `size` bytes long, sorted
     by name.
 
-    Anything but regular files once each, whose whole names match `wanted`, is refused. archive: its
-    name in messages. most, most_bytes: limits on the number of files and on the size of each.
+    Anything but whole regular files once each, whose whole names match `wanted`, is refused.
+    archive: its name in messages. most, most_bytes: limits on the number of files and on the size
+    of each.
     """
     members: dict[str, Member] = {}
     try:
         file.seek(start)
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for info in tar:
-                name = info.name
-                if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.issparse():
-                    problem = "is no regular file"
-                elif not wanted.fullmatch(name):
-                    problem = f"is not named as its files are ({wanted.pattern})"
-                elif name in members:
-                    problem = "is there twice"
-                elif not 0 <= info.size <= most_bytes:
-                    problem = f"claims {info.size:,} bytes, and such a file has {most_bytes:,}"
-                elif info.offset_data + info.size > start + size:
-                    problem = "is cut short"
-                elif len(members) == most:
-                    problem = f"is one more than the {most:,} files that belong there"
-                else:
-                    members[name] = Member(name, info.offset_data, info.size)
-                    continue
-                raise refused(f"{archive}: {_printable(name)}", problem)
+                belongs = (
+                    info.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
+                    and not info.issparse()
+                    and wanted.fullmatch(info.name)
+                    and info.name not in members
+                    and 0 <= info.size <= most_bytes
+                    and info.offset_data + info.size <= start + size
+                    and len(members) < most
+                )
+                if not belongs:
+                    raise refused(f"{archive}: {info.name!a:.120}", "is no file that belongs there")
+                members[info.name] = Member(info.name, info.offset_data, info.size)
     except InputError:
         raise
     except Exception as error:  # a hostile file can raise anything
-        reason = _printable(str(error))
-        raise refused(archive, f"cannot be read as a tar ({reason})") from error
+        raise refused(archive, f"cannot be read as a tar ({str(error)!a:.120})") from error
     return [members[name] for name in sorted(members)]
-
-
-def _printable(name: str) -> str:
-    """Return a name from an archive without control characters and surrogates, at most 120
-    characters long."""
-    shown = ascii(name)
-    return shown if len(shown) <= 120 else f"{shown[:117]}..."
 
 
 def read_member(file: BinaryIO, archive: str, member: Member) -> bytes:
@@ -212,12 +197,15 @@ def read_devkit(path: Path, classes: int, val_images: int) -> Devkit:
         raise refused(path, f"cannot be read as the devkit ({error!r})") from error
     words_of = dict(leaves.values())
     wnids = tuple(sorted(words_of))
-    is_numbered = sorted(leaves) == list(range(1, classes + 1)) and len(wnids) == classes
-    if not is_numbered or not all(map(WNID.fullmatch, wnids)):
-        raise refused(path, f"must have {classes} classes, each by its id and WNID, in meta.mat")
-    if len(truth) != val_images or not all(1 <= number <= classes for number in truth):
-        what = f"{val_images:,} numbers from 1 to {classes}"
-        raise refused(path, f"must have {what} as the ground truth, and has {len(truth):,} lines")
+    if (
+        sorted(leaves) != list(range(1, classes + 1))
+        or len(wnids) != classes
+        or not all(map(WNID.fullmatch, wnids))
+        or len(truth) != val_images
+        or not all(1 <= number <= classes for number in truth)
+    ):
+        what = f"{classes} classes, each by its id and WNID, and {val_images:,} labels of theirs"
+        raise refused(path, f"must have {what}")
     labels = tuple(wnids.index(leaves[number][0]) for number in truth)
     return Devkit(wnids, tuple(words_of[wnid] for wnid in wnids), labels)
 

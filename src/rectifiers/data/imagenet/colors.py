@@ -25,7 +25,18 @@ def measure_colors(split: Split, geometry: Geometry, threads: int) -> tuple[Json
     constants commonly quoted for ImageNet. Every statistic names its number of images.
     """
     images, side = len(split.labels), geometry.crop_px
-    total, products = _sums(split, geometry, threads)
+    source = Source("statistics", (), 3, split, split)
+    views = CenterDataset(source, "train", geometry, skip_bad=False)
+    places = range(images)
+    batches = [places[start : start + BATCH] for start in places[::BATCH]]
+    total, products = np.zeros((3, side, side), np.int64), np.zeros((3, 3), np.int64)
+    with progress_bar("statistics", images) as advance:
+        for batch in map_in_order(views.__getitems__, batches, threads):
+            crops = batch.images
+            total += crops.sum(0).numpy()
+            pixels = crops.transpose(0, 1).flatten(1).double()
+            products += (pixels @ pixels.T).numpy().astype(np.int64)  # exact: below 2^53
+            advance(len(crops))
     count, sums = images * side**2, total.sum((1, 2)).tolist()
     # In integers as far as possible: count^2 cov = count sum(xy) - sum(x) sum(y). Python's have no
     # limit.
@@ -59,21 +70,3 @@ def measure_colors(split: Split, geometry: Geometry, threads: int) -> tuple[Json
         },
     }
     return statistics, total / (images * 255)
-
-
-def _sums(split: Split, geometry: Geometry, threads: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of the centre crops, int64 [3, crop, crop], and of the products of two
-    channels, int64 [3, 3]."""
-    source, side = Source("statistics", (), 3, split, split), geometry.crop_px
-    views = CenterDataset(source, "train", geometry, skip_bad=False)
-    places = range(len(split.labels))
-    batches = [places[start : start + BATCH] for start in places[::BATCH]]
-    total, products = np.zeros((3, side, side), np.int64), np.zeros((3, 3), np.int64)
-    with progress_bar("statistics", len(places)) as advance:
-        for batch in map_in_order(views.__getitems__, batches, threads):
-            crops = batch.images
-            total += crops.sum(0).numpy()
-            pixels = crops.transpose(0, 1).flatten(1).double()
-            products += (pixels @ pixels.T).numpy().astype(np.int64)  # exact: below 2^53
-            advance(len(crops))
-    return total, products

@@ -11,7 +11,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -38,9 +38,7 @@ from rectifiers.data.imagenet.shards import (
     MANIFEST,
     SPLITS,
     ShardWriter,
-    different_files,
     file_sha256,
-    read_manifest,
     shard_name,
 )
 from rectifiers.data.images import check_pixels, digest_files
@@ -52,6 +50,7 @@ from rectifiers.runtime.schema import JsonObject
 Transcoder = Callable[[bytes], bytes | None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+LARGEST_SIDE = 2**16 - 1  # of an image that an index can hold
 KEPT = "kept"  # the original's bytes, metadata included
 TILED = "tiled"  # its coefficients with restart markers, sequential, without metadata
 PIXELS = "pixels"  # its RGB pixels by Pillow's convert, an uncompressed PPM, without metadata
@@ -67,32 +66,28 @@ def prepare(expected: Expected, root: Path, *, store: str, shard_bytes: int, thr
     """
     root = root.resolve()  # the target, where `root` is a link to a larger disk
     part = root.with_name(f"{root.name}.part")
-    tile = transcoder(store)
+    reason = jpeg.unavailable_reason() if store == "tiled" else None
+    if reason is not None:  # the stored bytes must not depend on that silently
+        raise InputError(
+            f"data.store={store} needs the C extension, and {reason}; or give data.store=plain"
+        )
+    tile = jpeg.tile if store == "tiled" else None
     archives = {name: {"md5": md5} for name, md5 in expected.md5s.items()}
     plan = {"format": FORMAT, "store": store, "shard_bytes": shard_bytes, "archives": archives}
     with _in_progress(part, plan), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's, of metadata
-        if not _is_made(root, plan):
-            devkit = read_devkit(
-                expected.archives["devkit"].path, expected.classes, expected.val_images
-            )
-            for split, list_classes in (("train", train_classes), ("val", val_classes)):
-                with open(expected.archives[split].path, "rb") as archive:
-                    classes = list_classes(expected, archive, devkit)
-                    _store(part, split, archive, classes, shard_bytes, tile, threads)
-            _finish(part, plan, expected, devkit)
-            if root.exists():
-                root.rename(part / "replaced")
-            (part / "store").rename(root)
+        devkit = read_devkit(
+            expected.archives["devkit"].path, expected.classes, expected.val_images
+        )
+        for split, list_classes in (("train", train_classes), ("val", val_classes)):
+            with open(expected.archives[split].path, "rb") as archive:
+                classes = list_classes(expected, archive, devkit)
+                _store(part, split, archive, classes, shard_bytes, tile, threads)
+        _finish(part, plan, expected, devkit)
+        if root.exists():
+            shutil.rmtree(root)
+        (part / "store").rename(root)
         shutil.rmtree(part)
-
-
-def _is_made(root: Path, plan: JsonObject) -> bool:
-    try:
-        manifest = read_manifest(root)
-        return {key: manifest.get(key) for key in plan} == plan and not different_files(root)
-    except InputError:
-        return False
 
 
 @contextmanager
@@ -125,10 +120,10 @@ def _keep_work_of(plan: JsonObject, part: Path) -> None:
         known = json.loads((part / "plan.json").read_bytes())
     except (OSError, ValueError):
         known = None
-    if known != plan:  # first, so that a killed removal is completed by the next call
+    if known != plan or not (part / "store").is_dir():  # it is of another plan, or has been moved
+        # first, so that a killed removal is completed by the next call
         (part / "plan.json").unlink(missing_ok=True)
-    for path in part.iterdir():
-        if known != plan or path.name == "replaced":
+        for path in part.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in part.rglob("*.part"):  # left incomplete by a killed process
         path.unlink()
@@ -151,26 +146,14 @@ class Stored:
     way: str
 
 
-def transcoder(store: str) -> Transcoder | None:
-    """Return the function that makes restart-tiled JPEGs for store="tiled", and None for "plain".
-
-    Without the C library it is an error: the stored bytes must not depend on that silently."""
-    if store == "plain":
-        return None
-    reason = jpeg.unavailable_reason()
-    if reason is not None:
-        raise InputError(
-            f"data.store={store} needs the C extension, and {reason}; or give data.store=plain"
-        )
-    return jpeg.tile
-
-
 def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
-    """Convert one image, a JPEG or PNG of at most 8 bits per channel, to its stored form. Every
-    image is decoded, and once more where its bytes change."""
+    """Convert one image, a JPEG or PNG, to its stored form. It is decoded, and once more where its
+    bytes change."""
     try:
         image = Image.open(io.BytesIO(original), formats=("JPEG", "PNG"))
         check_pixels(image)
+        if max(image.size) > LARGEST_SIDE:
+            raise ValueError(f"it has {image.width} x {image.height} px")
         pixels = image.convert("RGB")
     except Exception as error:  # a hostile file can raise anything
         raise refused(name, f"cannot be read as an image ({error})") from error
@@ -214,12 +197,11 @@ def _store(
             step, images = part / "steps" / split / f"{label:05d}.json", []
             if not step.is_file():
                 originals = ((member, read_member(archive, file, member)) for member in members())
-                with ShardWriter(part / "store" / split, end, shard_bytes) as shards:
+                with closing(ShardWriter(part / "store" / split, end, shard_bytes)) as shards:
                     for member, digest, stored in map_in_order(convert, originals, threads):
                         shard, offset = shards.add(stored.body)
                         crc = zlib.crc32(stored.body)
                         row = offset, len(stored.body), crc, shard, label, *stored.shape
-                        _check_row(row, f"{file}: {member.name}")
                         image = {"name": f"{split}/{wnid}/{member.name}", "way": stored.way}
                         images.append({**image, "row": row, "digest": digest, "read": member.bytes})
                 write_text(step, json.dumps(images))  # last: with it the class is stored
@@ -227,16 +209,6 @@ def _store(
             offset, length, _, shard, *_ = images[-1]["row"]
             end = (shard, offset + length)
             advance(sum(image["read"] for image in images))
-
-
-def _check_row(row: tuple[int, ...], name: str) -> None:
-    try:
-        is_held = np.array(row, INDEX).item() == row
-    except OverflowError:  # before version 2 numpy takes what is too large, and stores another
-        is_held = False
-    if not is_held:
-        fields = ", ".join(map("{} {}".format, INDEX.names or (), row))
-        raise refused(name, f"does not fit the index of a prepared folder ({fields})")
 
 
 def map_in_order(
