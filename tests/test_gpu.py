@@ -5,6 +5,7 @@ How fast a GPU is, is no test: `make bench-gpu` measures it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ def test_step_never_waits_for_the_gpu(layout: str) -> None:
         torch.zeros(8, dtype=torch.long, device="cuda"),
     )
     groups = parameter_groups(network, lr=0.01, weight_decay=5e-4)
-    optimizer = build_optimizer(torch.optim.SGD, groups, lr=0.01, momentum=0.9, fused=True)
+    optimizer = build_optimizer(partial(torch.optim.SGD, momentum=0.9), groups, lr=0.01, fused=True)
     try:
         for mode in ("default", "error"):  # in the first step cuDNN and the optimiser begin
             torch.cuda.set_sync_debug_mode(mode)

@@ -10,6 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def paper_network(model: str, activation: ActivationFactory = PReLU) -> Network:
 def sgd(network: nn.Module, fused: bool = False) -> Optimizer:
     """Return the optimiser of a run."""
     groups = parameter_groups(network, lr=1e-4, weight_decay=5e-4)
-    return build_optimizer(torch.optim.SGD, groups, lr=1e-4, momentum=0.9, fused=fused)
+    return build_optimizer(partial(torch.optim.SGD, momentum=0.9), groups, lr=1e-4, fused=fused)
 
 
 def training_step(network: nn.Module, batch: int, *, fused: bool, bf16: bool) -> Way:

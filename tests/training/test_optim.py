@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -24,7 +26,8 @@ def build_sgd(
     net: nn.Module, *, momentum: float, fused: bool = False, **settings: float
 ) -> torch.optim.Optimizer:
     groups, rate = parameter_groups(net, **settings), settings["lr"]
-    return build_optimizer(torch.optim.SGD, groups, lr=rate, momentum=momentum, fused=fused)
+    kind = partial(torch.optim.SGD, momentum=momentum)
+    return build_optimizer(kind, groups, lr=rate, fused=fused)
 
 
 def network(activation, norm: str = "batch") -> Network:
@@ -79,8 +82,8 @@ def test_every_parameter_has_momentum(fused: bool) -> None:
 @pytest.mark.parametrize("fused", [False, True])
 def test_dampening_leaves_the_first_step_whole(fused: bool) -> None:
     p = nn.Parameter(torch.zeros(3))
-    settings = {"lr": 1.0, "momentum": 0.9, "dampening": 0.9}
-    optimizer = build_optimizer(torch.optim.SGD, [{"params": [p]}], fused=fused, **settings)
+    kind = partial(torch.optim.SGD, momentum=0.9, dampening=0.9)
+    optimizer = build_optimizer(kind, [{"params": [p]}], lr=1.0, fused=fused)
     p.grad = torch.ones_like(p)
     optimizer.step()
     assert p.tolist() == [-1.0] * 3

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from pytorch_lightning.loggers import Logger
@@ -33,35 +34,28 @@ def open_loggers(
         return
     loggers: list[Logger] = []
     parameters = hyperparameters(config, choices, folder.name, provenance)
-    try:
+    with ExitStack() as closing:  # closes all, whatever one of them raises
         for name, target in config.logger.items():
             place = {} if "save_dir" in target.options else {"save_dir": str(folder)}
             logger = import_function(f"logger.{name}", target)(**place)
             loggers.append(logger)
+            closing.push(partial(_close, logger))
             if isinstance(logger, RunLogger):
                 logger.start(description(config, choices), parameters)
             else:
                 logger.log_hyperparams(parameters)
         yield loggers
-    except BaseException as error:
-        _close(loggers, _exit_code(error))
-        raise
-    _close(loggers, 0)
 
 
-def _close(loggers: list[Logger], exit_code: int) -> None:
-    with ExitStack() as stack:  # closes all, whatever one of them raises
-        for logger in loggers:
-            if isinstance(logger, RunLogger):
-                stack.callback(logger.close, exit_code)
-            else:
-                stack.callback(logger.finalize, "failed" if exit_code else "success")
-
-
-def _exit_code(error: BaseException) -> int:
-    if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED
-    return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+def _close(logger: Logger, _: object, error: BaseException | None, __: object) -> None:
+    exit_code = 0
+    if error is not None:
+        code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else getattr(error, "code", 1)
+        exit_code = code if isinstance(code, int) else 1
+    if isinstance(logger, RunLogger):
+        logger.close(exit_code)
+    else:
+        logger.finalize("failed" if exit_code else "success")
 
 
 def publish(config: RunConfig, outcome: Outcome[TrainingRecord]) -> None:

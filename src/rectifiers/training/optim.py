@@ -16,22 +16,16 @@ Group = dict[str, Any]  # parameters of an optimiser with their settings
 
 
 def build_optimizer(
-    kind: Callable[..., Optimizer],
-    groups: list[Group],
-    *,
-    fused: bool = False,
-    **settings: object,
+    kind: Callable[..., Optimizer], groups: list[Group], *, lr: float, fused: bool = False
 ) -> Optimizer:
-    """Return an optimiser of the class `kind`.
+    """Return an optimiser of the class `kind`, which may be a partial with its other settings.
 
     fused: update in one pass over each weight, else as torch chooses. A state loads into either,
     also where channels lie in another order in memory. With `dampening` it is as torch chooses,
     because the buffers of zeros would dampen the first step, which torch does not."""
-    fused = fused and not settings.get("dampening")
+    fused = fused and not getattr(kind, "keywords", {}).get("dampening")
     can_fuse = "fused" in inspect.signature(kind).parameters
-    if can_fuse:
-        settings["fused"] = fused or None
-    optimizer = kind(groups, **settings)
+    optimizer = kind(groups, lr=lr, **{"fused": fused or None} if can_fuse else {})
     if fused and isinstance(optimizer, SGD):
         optimizer.register_step_pre_hook(_start_momentum_at_zero)
 
