@@ -94,14 +94,16 @@ def test_batches_add_up_to_the_whole() -> None:
             conv(maps[part : part + 20])
             flat(vectors[part : part + 20])
     conv(maps + 100)  # is not listened to
-    found = meter.by_layer()
+    found = meter.row()
     for name, responses in (("conv1", conv(maps)), ("fc1", flat(vectors))):
         torch.testing.assert_close(
-            found[name].mean, responses.double().mean().item(), rtol=1e-6, atol=0
+            found[f"response_mean/{name}"], responses.double().mean().item(), rtol=1e-6, atol=0
         )
         torch.testing.assert_close(
-            found[name].std, responses.double().std(correction=0).item(), rtol=1e-5, atol=0
+            found[f"response_std/{name}"],
+            responses.double().std(correction=0).item(),
+            rtol=1e-5,
+            atol=0,
         )
-        assert found[name].active == (responses > 0).double().mean()
-    assert (found["conv1"].dead, found["conv1"].units) == (1, 6)
-    assert (found["fc1"].dead, found["fc1"].units) == (3, 4)
+        assert found[f"active_share/{name}"] == (responses > 0).double().mean()
+    assert (found["dead_units/conv1"], found["dead_units/fc1"]) == (1, 3)

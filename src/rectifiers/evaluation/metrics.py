@@ -101,19 +101,10 @@ def calibration(scores: Tensor, labels: Tensor) -> dict[str, float | None]:
     }
 
 
-@dataclass(frozen=True)
-class Responses:
-    """Statistics of one layer's responses.
-
-    mean, std: over images, channels and positions. active: the share of responses that are
-    positive, a rectifier's measure of sparsity. dead: how many of its `units` channels were never
-    positive anywhere. Without a slope on the negative side such a unit gets no gradient."""
-
-    mean: float
-    std: float
-    active: float
-    dead: int
-    units: int
+# Statistics of a layer's responses: mean and std over images, channels and positions; the share
+# that is positive, a rectifier's measure of sparsity; and how many channels were never positive
+# anywhere. Without a slope on the negative side such a dead unit gets no gradient.
+RESPONSES = ("response_mean", "response_std", "active_share", "dead_units")
 
 
 class ResponseMeter(Metric):
@@ -172,20 +163,20 @@ class ResponseMeter(Metric):
         self.positive[end - units : end] += positive.view(units, -1).sum(1)
 
     def compute(self) -> Tensor:
-        """Return [layers, 4]: mean, std, active share, dead units, over all processes."""
+        """Return `RESPONSES` of every layer, over all processes: [4, layers]."""
         mean = self.total / self.count
         std = (self.squares / self.count - mean**2).clamp(min=0).sqrt()
         by_layer = self.positive.split(self._units)
         active = torch.stack([positive.sum() for positive in by_layer]).double() / self.count
         dead = torch.stack([(positive == 0).sum() for positive in by_layer]).double()
-        return torch.stack([mean, std, active, dead], dim=1)
+        return torch.stack([mean, std, active, dead])
 
-    def by_layer(self) -> dict[str, Responses]:
-        """Return the statistics so far by layer, over all processes."""
+    def row(self) -> dict[str, float]:
+        """Return the statistics so far as `<statistic>/<layer>`, over all processes."""
         if not self._names:
             return {}
-        rows = zip(self._names, self.compute().tolist(), self._units, strict=True)
-        return {
-            name: Responses(mean, std, active, int(dead), units)
-            for name, (mean, std, active, dead), units in rows
-        }
+        row = {}
+        for statistic, values in zip(RESPONSES, self.compute().tolist(), strict=True):
+            for name, value in zip(self._names, values, strict=True):
+                row[f"{statistic}/{name}"] = int(value) if statistic == "dead_units" else value
+        return row

@@ -166,7 +166,7 @@ class Classifier(pl.LightningModule):
         return scores
 
     def on_train_epoch_end(self) -> None:
-        errors, responses = self.val.errors(), self.responses.by_layer()
+        errors, responses = self.val.errors(), self.responses.row()
         val_loss = float(self.val_loss.compute())
         for metric in (self.val, self.val_loss, self.responses):
             metric.reset()
@@ -186,10 +186,7 @@ class Classifier(pl.LightningModule):
         }
         for layer, slope in self.network.slopes().items():
             row[f"slope/{layer}"] = float(slope.mean())
-        names = {"response_mean": "mean", "response_std": "std"}
-        for name, field in (names | {"active_share": "active", "dead_units": "dead"}).items():
-            for layer, measured in responses.items():
-                row[f"{name}/{layer}"] = getattr(measured, field)
+        row |= responses
         self.history.append(row)
         # Callbacks read these. Loggers get the row after its checkpoint, and not from Lightning,
         # which would round it to single precision. log_dict takes 0.5 ms a number: as long for the
