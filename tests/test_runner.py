@@ -181,6 +181,7 @@ def test_cores_get_a_run_each(config: RunConfig, monkeypatch) -> None:
     cpu, gpu = [config] * 8, [config.replaced({"trainer.accelerator": "gpu"})] * 8
     assert share_cores(cpu, None) == (6, 1)
     assert share_cores(cpu[:2], None) == (2, 3)  # no core is left without work
+    assert share_cores(cpu[:1], None, may_grow=True) == (6, 1)  # its end may ask for many
     assert share_cores([*cpu, gpu[0]], None) == (1, 6)
     assert share_cores(gpu, 2) == (2, 3)
     assert share_cores(cpu, 4) == (4, 1)

@@ -92,7 +92,8 @@ def run_all(
         raise InputError(f"--jobs={processes} is not usable; give a whole number at least 1")
     progress = Progress()
     _plan(progress, runs)
-    processes, threads = share_cores([job.config for job in progress.pending], processes)
+    configs = [job.config for job in progress.pending]
+    processes, threads = share_cores(configs, processes, may_grow=follow_up is not None)
     if number := len(progress.pending):
         shares = f"at a time: {processes}, threads of each: {threads}"
         print(f"runs to do: {number}, {shares}", file=sys.stderr)
@@ -105,8 +106,11 @@ def run_all(
     return progress.failures
 
 
-def share_cores(configs: Sequence[RunConfig], processes: int | None) -> tuple[int, int]:
-    """Return (processes at a time, threads of each) for runs on this machine.
+def share_cores(
+    configs: Sequence[RunConfig], processes: int | None, may_grow: bool = False
+) -> tuple[int, int]:
+    """Return (processes at a time, threads of each) for runs on this machine, which may ask for
+    more runs.
 
     A run gets a core: two runs of one thread each finish sooner than one run of two threads after
     the other. On a GPU one run trains at a time. The load of the last minute may soon be over, so
@@ -114,7 +118,8 @@ def share_cores(configs: Sequence[RunConfig], processes: int | None) -> tuple[in
     if processes is None:
         on_gpu = any(config.trainer.accelerator == "gpu" for config in configs)
         processes = 1 if on_gpu else machine.usable_cores()
-    processes = max(1, min(processes, len(configs)))
+    if not may_grow:
+        processes = max(1, min(processes, len(configs)))
     return processes, max(1, machine.free_cores() // processes)
 
 

@@ -355,6 +355,10 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     done = call("scripts/benchmark.py", *missing, *places, *options)
     assert done.returncode == 1
     assert "cannot be imported (No module named 'not')" in done.stderr.splitlines()[-1]
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "leaves.py").write_text("raise SystemExit(2)\n")
+    done = call("scripts/benchmark.py", "activation=leaves.f", *places, *options)
+    assert "cannot be imported (SystemExit(2))" in done.stderr.splitlines()[-1]
     assert sorted(folder.rglob("*")) == before
     spec = benchmark()
     outside = {"tiny": spec.tasks["tiny"].model_copy(update={"outside": True})}

@@ -59,7 +59,7 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     name = f"{key}._target_={target.target}"
     try:
         function = pkgutil.resolve_name(target.target)
-    except Exception as error:  # the user's own module may raise anything
+    except (Exception, SystemExit) as error:  # the user's own module may raise anything
         is_plain = isinstance(error, ImportError | AttributeError | ValueError)
         reason, remedy = str(error) if is_plain else repr(error), _similar_name(target.target)
         raise InputError(f"{name} cannot be imported ({reason}); {remedy}") from error
@@ -102,7 +102,7 @@ def _similar_name(name: str) -> str:
     parent, _, last = name.rpartition(".")
     try:
         names = {name.lower(): name for name in dir(pkgutil.resolve_name(parent))}
-    except Exception:
+    except (Exception, SystemExit):
         names = {}
     near = difflib.get_close_matches(last.lower(), names, n=1)
     return (
