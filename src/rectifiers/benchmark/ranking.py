@@ -290,8 +290,9 @@ def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
     scored = [(np.mean([_loss(run, is_error) for run in e.judged(task)]), e) for e in complete]
     rows = []
     for _, entry in sorted(scored, key=lambda item: (item[0], item[1].entry)):
-        is_paired = is_error and relu in complete and entry is not relu
-        minus = difference(entry, relu, task).signed() if is_paired else "-"
+        minus = "-"
+        if is_error and relu is not None and relu in complete and entry is not relu:
+            minus = difference(entry, relu, task).signed()
         rows.append([entry.entry, score_text(entry, task), f"{entry.rate(task):g}", minus])
     score = "test error, %" if is_error else "seeds that train"
     head = ["entry", score, "learning rate", "minus ReLU, points (95 % CI)"]
