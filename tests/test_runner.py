@@ -25,7 +25,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import train
 
 TOO_LARGE = "data.batch_size=1000000"  # an error that only the run itself finds
-LONG = ("trainer.max_epochs=60", "checkpoint.every_n_steps=5")
+LONG = ("trainer.max_epochs=120", "checkpoint.every_n_steps=5")
 RUN_ALL = """
 import json, sys
 from rectifiers.runner import run_all
