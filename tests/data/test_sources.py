@@ -159,6 +159,6 @@ def test_damaged_raw_file_is_reported(tmp_path: Path) -> None:
         for name in ("images-idx3-ubyte", "labels-idx1-ubyte"):
             (raw / f"{part}-{name}").write_bytes(b"nonsense")
     with pytest.raises(
-        InputError, match=r"data=fashion_mnist is not, or not whole, under data\.root="
+        InputError, match=r"data=fashion_mnist is missing or incomplete in data\.root="
     ):
         fashion_mnist(str(tmp_path))

@@ -250,7 +250,7 @@ def missing(name: str, place: Path, file: str, reason: object) -> InputError:
     """Return the error that `file` of the data set `name` is not at `place` and was not
     downloaded."""
     return InputError(
-        f"data={name} is not, or not whole, under data.root={place} and was not downloaded "
+        f"data={name} is missing or incomplete in data.root={place}, and was not downloaded "
         f"({' '.join(str(reason).split())}); put {file} there, give data.download=true, or choose "
         "data=digits, which needs none"
     )
