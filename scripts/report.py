@@ -155,7 +155,7 @@ def write_claims(check: bool) -> Outcome:
 
     folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
     texts = {claim_records.arms_path(claim): arms_text(claim) for claim in claims() if claim.arms}
-    documents.write_or_check(texts, check, "make claims")
+    documents.write_or_check(texts, check, "python scripts/report.py claims")
     claim_records.arm_hashes.cache_clear()
     found = claim_records.load(folder)
     problem = check_claims(found)
@@ -173,7 +173,7 @@ def write_claims(check: bool) -> Outcome:
     }
     existing = [*drawn.glob("*.svg"), *folder.glob("*.csv"), *folder.glob("*.md")]
     existing += folder.glob("*.yaml")
-    documents.write_or_check(texts, check, "make claims", drawings, existing)
+    documents.write_or_check(texts, check, "python scripts/report.py claims", drawings, existing)
     if problem and check:
         raise InputError(problem)
     print(problem, end="\n" * bool(problem), file=sys.stderr)
