@@ -84,6 +84,5 @@ def test_parts_not_measured_give_the_reason(tmp_path: Path) -> None:
     made = card(entry, RELU, **dict.fromkeys(PARTS, reason))
     text = made.markdown()
     assert text.count(f"Not measured: {reason}") == 3
-    assert text.splitlines()[2] == f"mish cannot be run: {reason}."
     assert f"easy: {reason}." in text
     assert len(made.write(tmp_path)) == 2

@@ -1,6 +1,7 @@
 """`scripts/benchmark.py`: an entry from its name to its results, interrupted and gone on with,
 checked and ranked."""
 
+import itertools
 import json
 import os
 import sys
@@ -32,7 +33,7 @@ from rectifiers.runner import Overrides
 from rectifiers.runs import provenance
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.schema import checked
+from rectifiers.runtime.schema import JsonObject, checked
 from rectifiers.runtime.signals import Stopped
 from rectifiers.training.train import train
 
@@ -195,7 +196,7 @@ def objectionable(tiny_entry: Entry, entry: EntryResults) -> dict[str, str]:
         changed(data="other"): "is of the data other, not of the task's",
         changed(task="another"): "has no such task",
         changed(seed=0): "stands twice",
-        changed(seed=2**32): r"elu.json: seed=4294967296: should be less",
+        changed(seed=2**32): "has another configuration",
         changed(val_error_pct=None): "one error is null",
         changed(test_error_pct=101.0): "less than or equal to 100",
         '{"overrides": ["init=he"]}': "not an activation and an initialiser",
@@ -212,23 +213,33 @@ def test_data_of_a_user_may_lack(
     tiny_entry: Entry, outside: bool, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     def refusal(config: object) -> None:
-        raise InputError(f"no files under {tmp_path}")
+        if next(lacks):
+            raise InputError(f"no files under {tmp_path}")
+
+    def use(**changes: JsonObject) -> None:
+        whole = yaml.safe_load(definition.DEFINITION.read_text())
+        tasks = {name: {**whole["tasks"]["tiny"], **change} for name, change in changes.items()}
+        definition.DEFINITION.write_text(yaml.safe_dump({**whole, "tasks": tasks}))
+        benchmark.cache_clear()
 
     monkeypatch.setattr(running, "refusal", refusal)
-    task = benchmark().tasks["tiny"].model_copy(update={"outside": outside})
-    spec = benchmark().model_copy(update={"tasks": {"tiny": task}})
-    monkeypatch.setattr(running, "benchmark", lambda: spec)
+    use(tiny={"outside": outside})
+    lacks = itertools.repeat(True)
+    with pytest.raises(InputError, match="no files under"):  # nothing is left to run
+        run_entry(tiny_entry, "quick")
     if not outside:
-        with pytest.raises(InputError, match="no files under"):
-            run_entry(tiny_entry, "quick")
         return
+    use(tiny={}, tiny_too={"outside": False})
+    lacks = iter([True, False])
+    monkeypatch.setattr(running, "run_all", lambda *rest: {})
     lacking = run_entry(tiny_entry, "quick")
     assert lacking.gap("tiny") == "its data are not there"  # a place of the user's is not kept
-    assert not lacking.runs
     assert f"tiny is left out: no files under {tmp_path}" in capsys.readouterr().err
-    monkeypatch.setattr(running, "refusal", lambda config: None)
+    monkeypatch.setattr(running, "run_all", run_in_this_process)
+    use(tiny={})
+    lacks = iter([False])
     complete = run_entry(tiny_entry, "quick")
-    monkeypatch.setattr(running, "refusal", refusal)
+    lacks = iter([True])
     assert run_entry(tiny_entry, "quick") == complete  # made by a call that had the data
 
 
@@ -274,7 +285,8 @@ def test_function_that_never_ran_may_be_mended(tiny_entry: Entry, tmp_path, monk
     monkeypatch.syspath_prepend(tmp_path)
     entry = Entry.of([*tiny_entry.places, "activation=another_users_file.f"])
     file.write_text("def f(x):\n    return None\n")
-    assert "makes NoneType" in run_entry(entry, "quick").refused["tiny"]
+    with pytest.raises(InputError, match=r"f cannot be run: .* makes NoneType"):
+        run_entry(entry, "quick")
     file.write_text("def f(x):\n    return x.sin()  # longer, so Python compiles it again\n")
     monkeypatch.delitem(sys.modules, "another_users_file")
     assert run_entry(entry, "quick").gap("tiny") is None
@@ -292,9 +304,8 @@ def test_stored_runs_of_a_changed_function_do_not_stay(tmp_path: Path, monkeypat
 
 def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) -> None:
     entry = Entry.of([*tiny_entry.places, *THRESHOLD])
-    refused = run_entry(entry, "quick")
-    assert "has a derivative of 0" in refused.refused["tiny"]
-    assert not refused.runs
+    with pytest.raises(InputError, match="has a derivative of 0"):
+        run_entry(entry, "quick")
     monkeypatch.setattr(cards, "DEEP", "tiny")
     parts, failed = cards.measure(entry)
     assert not parts

@@ -12,7 +12,8 @@ import pytest
 import forkserver
 import processes
 from conftest import ROOT, TINY
-from rectifiers.cli.composition import composed
+from rectifiers.cli.composition import composed, override
+from rectifiers.cli.train import print_best
 from sentences import sentence as sentence_of
 
 HEAVY = ("torch", "torchvision", "pytorch_lightning", "wandb", "sklearn", "scipy")
@@ -78,6 +79,7 @@ REFUSED = [
     (["=1"], ["=1 has no key"]),
     (["+=1"], ["+=1 has no key"]),
     (["trainer=1"], ["trainer=1 is not known", "cpu"]),
+    (["activation=folder/file.f"], ["did you mean activation=folder.file.f?"]),
     (["logger.wandb.project=x"], ["logger.wandb.project", "logger=wandb", "add that"]),
     (["logger=wandb", "logger.wandb.projct=x"], ["did you mean logger.wandb.project of"]),
     (["activation=elu", "activation.slope=1"], ["activation=leaky_relu"]),
@@ -101,6 +103,23 @@ def test_a_bad_command_line_exits_with_status_2(call, arguments, named, tmp_path
     for text in named:
         assert text in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_best_of_a_search_may_be_an_option(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "optimization_results.yaml"
+    path.write_text(
+        "best_params: {optim.lr: 0.0123456, activation: prelu, model.hidden: 16384}\n"
+        "best_value: 12.346\n"
+    )
+    print_best(path)
+    expected = "best: optim.lr=0.01235 activation=prelu model.hidden=16384, val error 12.35 %"
+    assert expected in capsys.readouterr().out
+
+
+def test_any_path_can_be_an_override(tmp_path: Path) -> None:
+    for name in ("it's", "a b", "a=b,c"):
+        config = composed([override("runs_dir", str(tmp_path / name))])
+        assert config.runs_dir == tmp_path / name
 
 
 @pytest.mark.process

@@ -157,8 +157,6 @@ def _headline(card: Card) -> str:
             )
         if sentences:
             lines.append(f"{' '.join(sentences)}\n")
-    if not results.runs and results.refused:
-        lines.append(f"{name} cannot be run: {literal(next(iter(results.refused.values())))}.\n")
     return "\n".join(lines) or "No task is complete of both this entry and ReLU.\n"
 
 

@@ -23,8 +23,8 @@ from rectifiers.runtime.schema import Section, checked
 DEFINITION = Path(__file__).with_name("v2.yaml")
 VARIED = ("activation", "init", "seed", "optim.lr")  # what a task's hash leaves out
 ENTRY_GROUPS = ("activation", "init")  # whose keys an entry may choose
-# what may be given besides: none of it moves a number
 FUNCTION = "relu"  # the option whose `_target_` a function of the user's replaces
+# what may be given besides: none of it moves a number
 PLACES = ("runs_dir", "cache_dir", "data.root", "trainer", *COMPUTED, "logger")
 Size = Literal["quick", "full"]
 SIZES: tuple[Size, ...] = ("quick", "full")

@@ -39,7 +39,8 @@ def run_entry(
 
     Raises:
         InputError: where a function of the entry cannot be imported or called, or has changed since
-            it ran, the data of a task that is not `outside` are not there, or runs failed.
+            it ran, no task can be run, the data of one that is not `outside` are not there, or runs
+            failed.
         Stopped: where a signal asked for it; the same call goes on.
     """
     from rectifiers.training.functions import import_function
@@ -73,9 +74,11 @@ def run_entry(
         for name, task in spec.of_size(size).items()
         if name not in refused and name not in absent
     }
-    if tasks or any(results.values()):  # a function that never ran may be mended
-        for group, target in targets.items():
-            check_unchanged(target.target, config.runs_dir / ".functions" / f"{entry.name}.{group}")
+    if not tasks and not any(results.values()):  # nothing is kept, so the function may be mended
+        reason = [*absent.values(), *refused.values()][0]
+        raise InputError(f"{entry.name} cannot be run: {reason}")
+    for group, target in targets.items():
+        check_unchanged(target.target, config.runs_dir / ".functions" / f"{entry.name}.{group}")
     places: dict[Overrides, tuple[str, float, int]] = {}
 
     def next_runs(name: str) -> list[Overrides]:
@@ -192,7 +195,7 @@ def stored_result(task: str, config: RunConfig, rate: float, seed: int) -> RunRe
 def result_of(record: TrainingRecord, task: str) -> RunResult:
     """Return what the benchmark keeps of a record."""
     diverged = has_diverged(record)
-    val = [error for row in record.history if (error := row["val/top1_error_pct"]) is not None]
+    val = record.curve("val/top1_error_pct")
     sha, is_dirty = record.provenance.git_sha, record.provenance.git_dirty
     losses = [row["train_loss"] for row in record.history if row["train_loss"] is not None]
     return RunResult(

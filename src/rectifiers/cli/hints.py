@@ -127,6 +127,8 @@ def _dotted(config: JsonObject, prefix: str = "") -> list[str]:
 def _of_option(group: str, option: str) -> str:
     known = options(group).split(", ")
     meant = SYNONYMS.get(group, {}).get(option)
+    if "/" in option and "." in option:  # a function in a file of a folder
+        meant = option.replace("/", ".")
     near = [meant] if meant else difflib.get_close_matches(option, known, n=1, cutoff=0.5)
     question = f"did you mean {group}={near[0]}? " if near else ""
     listed = f"the options are: {', '.join(known)}" if len(known) <= MANY else "see --help"
