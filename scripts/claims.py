@@ -19,7 +19,7 @@ from rich.table import Table
 
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.records import claim_exclusion_reason, load, runs_of, search_runs
-from rectifiers.cli.composition import compose_job
+from rectifiers.cli.composition import compose_job, override
 from rectifiers.runner import run_all
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
@@ -90,7 +90,7 @@ def missing(
         arms, seeds = planned(claim, search)
         done = search_runs(claim, kept) if search else runs_of(claim, kept)
         for arm, overrides in arms.items():
-            run = [f"claim={claim.name}", *overrides, *ALWAYS, f"runs_dir='{runs}'"]
+            run = [f"claim={claim.name}", *overrides, *ALWAYS, override("runs_dir", str(runs))]
             for seed in (seeds[0], seeds[-1]):
                 _check_keeps(claim, [*run, f"seed={seed}"], more)
             for seed in seeds:

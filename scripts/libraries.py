@@ -246,7 +246,7 @@ def spread(numbers: Iterable[float]) -> str:
     return f"{values[0]:.2g} to {values[-1]:.2g}"
 
 
-def rows(name: str, results: dict[str, Any]) -> list[tuple[str, ...]]:
+def rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = []
     for start, seeds in results.items():
         errors = [seed["test_error_pct"] for seed in seeds]
@@ -284,7 +284,7 @@ def page(results: dict[str, Any]) -> str:
     )
     parts = [f"{HEAD}\n{table(('start', 'what a user writes'), calls)}", lowest]
     for name in names:
-        parts.append(f"## {name}\n\n{table(head, rows(name, results[name]))}")
+        parts.append(f"## {name}\n\n{table(head, rows(results[name]))}")
     return "\n\n".join(parts) + "\n"
 
 

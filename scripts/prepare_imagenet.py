@@ -20,6 +20,7 @@ from rectifiers.data.imagenet.archives import file_md5, read_expected, verify
 from rectifiers.data.images import Inspection, cached_inspection
 from rectifiers.runs.sections import Pixels, ShardBytes, Store
 from rectifiers.runtime.console import cli_errors, progress_bar
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, load_yaml, write_text
 from rectifiers.runtime.schema import Section, checked
 
@@ -88,6 +89,8 @@ def main() -> None:
         settings = read_settings(arguments.settings)
         expected = read_expected(arguments.archives)
         root, out, threads = Path(settings.root), arguments.out, arguments.threads
+        if threads < 1:
+            raise InputError(f"--threads={threads} is not usable; give a whole number at least 1")
         if arguments.stage == "statistics":
             write_statistics(settings, out or root.with_name("statistics"), threads)
         else:

@@ -455,6 +455,15 @@ def test_partly_overwritten_map_is_measured(how: str) -> None:
     assert row(report, "two.weight").second_in == pytest.approx(0.25, rel=0.1)
 
 
+def test_function_behind_known_moments_is_measured() -> None:
+    model = Model(lambda m, x: m.other(m.two(0.5 * m.maxout(m.one(x)))), width=256)
+    model.maxout = A.maxout(128)
+    model.two = nn.Linear(128, 256)
+    report = initialize(model, example_input=batch(512, 64))
+    found = row(report, "two.weight")
+    assert found.second_in == pytest.approx(0.25 * gains.moments(A.maxout(128)).second, rel=0.1)
+
+
 def test_hooks_are_part_of_the_run() -> None:
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
     model[1].register_forward_hook(lambda module, args, out: 2 * out)

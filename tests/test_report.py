@@ -184,7 +184,7 @@ def test_a_run_with_an_empirical_start_has_responses_of_one(
     again, _ = initial_network(config, setup.data, setup.preprocess)
     assert same_bits(network.state_dict(), again.state_dict())
     assert len(report) == sum(p.dim() > 1 for p in network.parameters())
-    json.dumps([entry.as_dict() for entry in report])
+    json.dumps([vars(entry) for entry in report])
     x = setup.preprocess(setup.data.first_batch(config.seed))
     assert second(network.train(), x) == pytest.approx(1, rel=0.05)
     assert all(math.isfinite(entry.std_asked) for entry in report)

@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
@@ -67,10 +67,6 @@ class LayerReport:
     mean_drawn: float
     bias: float | str
 
-    def as_dict(self) -> dict:
-        """Plain types only, for the run's record."""
-        return asdict(self)
-
 
 def _gain(activation: tuple[nn.Module, int] | None, mode: Mode) -> float:
     return gain(*activation, mode=mode) if activation else 1.0
@@ -117,24 +113,26 @@ def initialize_chain(
         to it.
 
     Raises:
-        InputError: where fc_std does not fit the network, or bias is neither number nor
-            "torch_default".
+        InputError: where bias is neither number nor "torch_default".
     """
-    fixed = _fixed_stds(sites, fc_std)
+    linears = [site.name for site in sites if isinstance(site.module, nn.Linear)]
+    fixed = {} if fc_std is None else dict(zip(linears, fc_std, strict=True))
     initializers.check_bias("init.bias", bias)
     layers, report = layers_of(sites, first_layer_linear), []
 
     def fill(position: int, x: Tensor | None = None) -> None:
         site, layer = sites[position], layers[position]
         if x is not None:
-            layer = replace(layer, find_variance=lambda _: _variance(site.module, x))
+            layer = replace(layer, find_variance=partial(_variance, site.module, x))
         generator = torch.Generator().manual_seed(derive_seed("weights", seed, position))
         with torch.no_grad():
             if site.name in fixed:
                 used, std = "gaussian", fixed[site.name]
                 initializers.gaussian(site.module.weight, layer, generator, std)
             else:
-                used, std = name, rule(site.module.weight, layer, generator)
+                weight = torch.empty_like(site.module.weight)
+                used, std = name, rule(weight, layer, generator)
+                site.module.weight.copy_(weight)
             if site.module.bias is not None:
                 initializers.biases(site.module.bias, bias, layer, generator)
         report.append(_layer_report(site, layer, used, std, bias))
@@ -197,17 +195,6 @@ def initialize_empirically(
     return [replace(entry, layer=names[network.get_parameter(row.layer)]) for row, entry in entries]
 
 
-def _fixed_stds(sites: Sequence[Site], fc_std: Sequence[float] | None) -> dict[str, float]:
-    """Return the stds that do not come from the rule, by layer."""
-    linears = [site.name for site in sites if isinstance(site.module, nn.Linear)]
-    if fc_std is not None and len(fc_std) != len(linears):
-        raise InputError(
-            f"init.fc_std={list(fc_std)} has {len(fc_std)} values for {len(linears)} linear layers "
-            f"({', '.join(linears)}); give one per layer, or null"
-        )
-    return dict(zip(linears, fc_std or (), strict=False))
-
-
 def _layer_report(
     site: Site, layer: Layer, rule: str, std: float, bias: float | str
 ) -> LayerReport:
@@ -232,8 +219,10 @@ def _layer_report(
     )
 
 
-def _variance(module: nn.Conv2d | nn.Linear, x: Tensor) -> float:
-    """Return the variance of a layer's responses without its bias, which is set to 0."""
+def _variance(module: nn.Conv2d | nn.Linear, x: Tensor, weight: Tensor) -> float:
+    """Return the variance of a layer's responses by `weight`, without its bias, which is set to
+    0."""
+    module.weight.copy_(weight)
     if module.bias is not None:
         nn.init.zeros_(module.bias)
     return float(module.forward(x).float().var(correction=0))

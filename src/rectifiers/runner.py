@@ -61,8 +61,8 @@ class Progress:
         return f"{self.complete} of {open_jobs + self.complete + len(self.failures)} done"
 
     def line(self, seconds: float) -> str:
-        """Return a line such as "3 of 12 done, 2 running, 1 failed, 12 min left", `seconds` after
-        the start."""
+        """Return a line such as "3 of 12 done, 2 running, 1 failed, 0:12:00 left", `seconds`
+        after the start."""
         line = f"{self.done}, {len(self.running)} running, {len(self.failures)} failed"
         if not self.trained:
             return line

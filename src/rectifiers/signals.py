@@ -183,6 +183,8 @@ def after_function(
 ) -> Signal | None:
     """Return the signal after a function of single numbers of one response; None where it takes no
     such numbers."""
+    if any(signal.moments for signal in signals):
+        return None  # of these numbers the moments alone are known
     columns = max(channels, *(signal.values.shape[1] for signal in signals), 1)
     with torch.enable_grad():
         values = [signal.values.expand(-1, columns).clone().requires_grad_() for signal in signals]

@@ -40,6 +40,15 @@ def finished(tmp_path_factory) -> Outcome:
     return trained(tmp_path_factory.mktemp("evaluate"))
 
 
+def test_no_other_run_is_tested(evaluate_py, finished: Outcome) -> None:
+    """A name that is mistyped, in a run's folder or of a file there, is not that run's."""
+    folder = finished.path.parent
+    for typed in (f"run={folder}/typo", "run=typo"):
+        done = evaluate_py(typed, f"runs_dir={folder.parent}", cwd=folder)
+        assert done.returncode != 0
+        assert "is not a finished run" in done.stderr
+
+
 def test_a_test_needs_no_checkpoint_that_a_run_began_at(evaluate_py, tmp_path: Path) -> None:
     run = trained(tmp_path)
     run.path.unlink()

@@ -125,6 +125,15 @@ def test_unit_rms_is_one(method, moments: PixelMoments, images: torch.Tensor) ->
     assert np.sqrt(squares.mean()) == pytest.approx(1, rel=1e-5)
 
 
+def test_unit_rms_counts_the_scale_before_the_matrix(moments, images) -> None:
+    def method(moments: PixelMoments) -> P.Affine:
+        scale = torch.linspace(0.5, 2, 64, dtype=torch.float64).view(1, 8, 8)
+        return P.Affine(moments.mean, scale, P.eigenbasis(moments)[1][:10], image_form=False)
+
+    squares = result(method, moments, images, "unit_rms") ** 2
+    assert np.sqrt(squares.mean()) == pytest.approx(1, rel=1e-5)
+
+
 def test_number_as_scale_multiplies(moments, images, flat) -> None:
     z = result(P.pixel_mean, moments, images, 255)
     assert np.allclose(z, 255 * (flat - flat.mean(0)), atol=1e-3)
@@ -143,7 +152,7 @@ def test_batches_without_images_change_nothing(moments: PixelMoments, images: to
     assert torch.equal(again.mean, moments.mean)
     assert torch.equal(again.high, moments.high)
     assert torch.equal(again.covariance, moments.covariance)
-    with pytest.raises(InputError, match="the training split is empty"):
+    with pytest.raises(InputError, match="no training image can be read"):
         PixelMoments(lambda: [images[:0]])
 
 

@@ -81,6 +81,15 @@ def test_scores_rounded_above_one_are_confidences() -> None:
     assert tested["ece"] == pytest.approx(0.375)
 
 
+def test_units_of_tokens_are_their_channels() -> None:
+    relu, tokens = nn.ReLU(), torch.ones(4, 6, 3)  # [N, T, channels]
+    tokens[:, :, 1] = -1
+    meter = ResponseMeter({"mlp": (relu, 3)})
+    with meter.listening():
+        relu(tokens)
+    assert (meter.positive == 0).tolist() == [False, True, False]
+
+
 def test_batches_add_up_to_the_whole() -> None:
     torch.manual_seed(0)
     conv, flat = nn.ReLU(), nn.PReLU()

@@ -19,6 +19,7 @@ from rectifiers.evaluation.protocols import (
     mean_window_scores,
     multi_view,
     ten_view,
+    whole,
 )
 from rectifiers.models.network import Network, SpatialPyramid
 from rectifiers.models.rows import multiply_adds
@@ -120,6 +121,13 @@ def test_costs_are_counted_in_multiply_adds() -> None:
 def test_unusable_scales_are_refused(scales: object) -> None:
     with pytest.raises(InputError, match=r"not usable.*give different whole"):
         dense(32, scales_px=scales)  # type: ignore[arg-type]
+
+
+def test_whole_is_for_signals() -> None:
+    signal = torch.zeros(1, 1, 40, dtype=torch.uint8)
+    assert whole(40).views(signal, 1).shape == (1, 1, 1, 40)
+    with pytest.raises(InputError, match="evaluation=whole is for signals"):
+        whole(32).views(photo(32, 32), 1)
 
 
 def test_dense_needs_maps_and_a_warpable_mean() -> None:

@@ -2,14 +2,17 @@
 it."""
 
 import copy
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from conftest import ROOT
 from made_up import altered
+from rectifiers.results.console import print_record
 from rectifiers.results.frame import exclusion_reason
 from rectifiers.results.listing import (
     Run,
@@ -26,7 +29,8 @@ from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import Record
 from rectifiers.tracking import loggers
 
-WRONG = (None, "</script>[red]", 0, [], {})
+GONE = object()  # in the place of a value: its key is not there
+WRONG = (None, "</script>[red]", 0, [], {}, GONE)
 
 
 def places(node: Any, at: tuple = ()) -> Iterator[tuple]:
@@ -51,6 +55,7 @@ def show_everywhere(base: Record, record: Record) -> None:
     comparison_table(compare(base, record))
     document([record] if exclusion_reason(record) is None else [])
     loggers.results(record)
+    print_record(record, Console(file=io.StringIO()))
 
 
 @pytest.mark.process
@@ -68,6 +73,8 @@ def test_malformed_records_are_refused_or_shown() -> None:
             for key in above:
                 node = node[key]
             node[last] = wrong
+            if wrong is GONE:
+                del node[last]
             if "science" in above or last == "science":
                 changed["run"] = run_id(changed["science"])
             try:

@@ -108,6 +108,7 @@ BAD = [
     ("trainer.precision=16", "trainer.precision=16", "32-true"),
     ("+trainer.strategy=ddp", "trainer.strategy", "trainer.devices"),
     ("fast=true trainer.precision=64-true", "trainer.precision=64-true", "leave one of them out"),
+    ("fast=true ~trainer.precision", "trainer.precision=None", "leave one of them out"),
     ("preprocess.scale=big", "preprocess.scale=big", "unit_rms"),
     ("data.crop_px=37", "data.crop_px=37", "raise data.resize_px"),
     ("data=mnist1d data.flip=true", "data.signal=true", "data.flip=false"),
@@ -154,6 +155,22 @@ def test_annotations_that_cannot_be_resolved_are_not_judged() -> None:
     name = "torch.optim.lr_scheduler.MultiStepLR"
     built = import_function("scheduler", {"_target_": name, "milestones": [2]})
     assert built.keywords == {"milestones": [2]}
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "key"),
+    [("plateau", "ReduceLROnPlateau", "patience"), ("multistep", "MultiStepLR", "milestones")],
+)
+def test_keys_of_ours_reach_torchs_scheduler(option: str, name: str, key: str) -> None:
+    value = {"patience": 2, "milestones": [2, 4]}[key]
+    config = compose_config(
+        f"scheduler={option}",
+        f"scheduler._target_=torch.optim.lr_scheduler.{name}",
+        f"scheduler.{key}={value}",
+    )
+    built = functions.import_function("scheduler", config.scheduler)
+    made = built(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
+    assert list(getattr(made, key)) == value if key == "milestones" else made.patience == value
 
 
 @pytest.mark.parametrize(("option", "key", "value"), SETTINGS)

@@ -15,6 +15,7 @@ from made_up import diverged, result, training
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import begin, find, run_folder, run_lock, scores_path
+from rectifiers.runs.identity import science
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
@@ -90,10 +91,11 @@ def test_what_a_run_lacks(tmp_path: Path) -> None:
     keeping = config.replaced({"evaluation.keep_scores": True})
     settings, folder = config.evaluation.protocols["center"].as_dict(), run_folder(config)
     assert folder is not None
+    own = {"science": science(config)}
 
     def lacking(asked: RunConfig, **tested: object) -> tuple[str, ...]:
         center = result(3, 5, **{"settings": settings, **tested})
-        records.write(folder / "record.json", training(protocols={"center": center}))
+        records.write(folder / "record.json", training(protocols={"center": center}, **own))
         found = find(asked)
         assert found is not None
         assert found.is_complete == (not found.lacking)
@@ -105,7 +107,10 @@ def test_what_a_run_lacks(tmp_path: Path) -> None:
     scores_path(folder, "center").parent.mkdir()
     scores_path(folder, "center").touch()
     assert lacking(keeping, scores="ab") == ()
-    records.write(folder / "record.json", diverged())
+    records.write(folder / "record.json", diverged(**own))
     found = find(config)
     assert found is not None
     assert found.is_complete
+    records.write(folder / "record.json", diverged())  # as of a folder that was copied
+    with pytest.raises(InputError, match=r"record.json is of run .*; remove it"):
+        find(config)

@@ -146,6 +146,28 @@ def test_own_callback_may_log_the_monitored() -> None:
     check_functions(compose_config("callbacks=early_stopping", monitored, own))
 
 
+def test_number_that_no_layer_has_is_named(tiny) -> None:
+    config = tiny("callbacks=early_stopping", "callbacks.early_stopping.monitor=slope/nowhere")
+    with pytest.raises(InputError, match="metric `slope/nowhere` which is not available"):
+        train(config, {})
+
+
+@pytest.mark.parametrize("kind", ["TQDMProgressBar", "RichProgressBar"])
+def test_progress_bar_may_be_chosen(tiny, kind: str) -> None:
+    name = f"+callbacks.bar._target_=pytorch_lightning.callbacks.{kind}"
+    assert train(tiny("trainer.max_epochs=1", "evaluation=center", name), {}).record.epochs == 1
+
+
+def test_callbacks_may_freeze_what_another_measures(tiny) -> None:
+    greedy = (
+        "callbacks=[greedy,zigzag]",
+        "callbacks.greedy.epochs_a_layer=1",
+        "trainer.max_epochs=2",
+        "evaluation=center",
+    )
+    assert train(tiny(*greedy), {}).record.epochs == 2
+
+
 def test_what_may_be_monitored_is_what_is_logged(tiny) -> None:
     seen: set[str] = set()
 

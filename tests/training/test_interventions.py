@@ -33,7 +33,7 @@ def parts(rule: Any = he) -> tuple[Any, Any]:
     network = Network(expand(rows, width=1, classes=10), A.relu, channels=1, input_px=4)
     initialize_chain(network.sites(), rule, seed=0, name="rule")
     images = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(1))
-    data = SimpleNamespace(statistics_batches=lambda: iter(images.split(16)))
+    data = SimpleNamespace(statistics_batches=lambda where: iter(images.split(16)))
     module = SimpleNamespace(
         network=network, preprocess=lambda x: x, device=torch.device("cpu"), seed=0
     )
@@ -67,6 +67,11 @@ def test_revived_units_change_no_score_at_first() -> None:
     assert not trainer.optimizers[0].state
     fresh = dead_units(module, trainer.datamodule)
     assert not fresh["fc_1"][2]
+
+
+def test_units_of_several_channels_are_refused(tiny) -> None:
+    with pytest.raises(InputError, match="revive_dead is for units of one channel"):
+        train(tiny(*REVIVE, "activation=maxout", "evaluation=center"), {})
 
 
 def test_wrongly_scaled_layers_alone_are_redrawn() -> None:

@@ -12,6 +12,7 @@ from pytorch_lightning.callbacks import Callback
 
 from conftest import compose_config, same_bits, weights
 from cutting import cut
+from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_schedule
 from rectifiers.training.optim import Schedule, multistep, plateau
 from rectifiers.training.train import train
@@ -30,6 +31,12 @@ def test_plateau_drops_when_the_error_stops_falling() -> None:
 def test_multistep_ignores_the_error() -> None:
     assert multistep([9, 8, 7, 6, 5, 4], milestones=(2, 5)) == [2, 5]
     assert multistep([5] * 9, milestones=()) == []
+
+
+def test_scheduler_that_cannot_be_built_is_one_sentence(tiny) -> None:
+    lacking = "scheduler._target_=torch.optim.lr_scheduler.OneCycleLR", "scheduler.max_lr=0.1"
+    with pytest.raises(InputError, match=r"scheduler\._target_ cannot be built"):
+        train(tiny("scheduler=multistep", *lacking), {})
 
 
 @given(st.lists(st.integers(0, 20), max_size=60), st.integers(0, 60), st.integers(1, 5))

@@ -24,7 +24,10 @@ PARTS = ("activations", "gradients")
 def analyse(config: RunConfig) -> JsonObject:
     """Train `config` once more, in a folder of its own that is removed, and return its signals at a
     few steps."""
-    steps = config.trainer.max_epochs * len(AnalysisSetup(config).data.batches)
+    batches = len(AnalysisSetup(config).data.batches)
+    if limit := config.trainer.overfit_batches or config.trainer.limit_train_batches:
+        batches = min(limit, batches) if isinstance(limit, int) else int(batches * limit)
+    steps = config.trainer.max_epochs * batches
     signals = Signals([round(steps ** (i / (SNAPSHOTS - 1))) - 1 for i in range(SNAPSHOTS)])
     with tempfile.TemporaryDirectory() as place:
         config = config.replaced({"runs_dir": place, "rerun": False, "logger": {}})

@@ -31,7 +31,7 @@ def analyse(config: RunConfig, *, components: Sequence[int]) -> JsonObject:
     the first k components. error: the root mean square of what the reconstruction of the images
     lacks, in units of a white pixel."""
     setup = AnalysisSetup(config)
-    size = setup.source.channels * config.data.crop_px**2
+    size = setup.source.channels * math.prod(setup.data.geometry.crop)
     if not max(components) <= size <= COVARIANCE_LIMIT:
         raise InputError(
             f"preprocessing takes images of at least {max(components)} numbers (components=) and "
@@ -101,10 +101,9 @@ def plot(numbers: JsonObject) -> Figure:
         titles[f"from_{k}"] = f"from {k} of {numbers['dimensions']} components ({share:.1%})"
     for name, epsilon in EPSILONS.items():
         titles[f"{name}_whitened"] = f"whitened, ε = {epsilon:g}"
-    across = min(3, len(titles))
-    down = math.ceil(len(titles) / across)
-    figure = output.new_figure(3.2 * across, 3.4 * down, numbers["request"]["data"])
-    for axes in figure.subplots(down, across, squeeze=False).flat:
+    down = math.ceil(len(titles) / 3)
+    figure = output.new_figure(9.6, 3.4 * down, numbers["request"]["data"])
+    for axes in figure.subplots(down, 3, squeeze=False).flat:
         axes.set_axis_off()
     for axes, (name, title) in zip(figure.axes, titles.items(), strict=False):
         columns = math.ceil(math.sqrt(len(pictures[name])))

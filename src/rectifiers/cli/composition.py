@@ -155,4 +155,5 @@ def choices_of(hydra: HydraConf) -> Choices:
 
 def override(key: str, value: str) -> str:
     """Return an override as Hydra reads it; a path is quoted, whatever is in it."""
-    return f"{key}='{value}'" if key in PLACES else f"{key}={value}"
+    quoted = value.replace("'", r"\'")
+    return f"{key}='{quoted}'" if key in PLACES else f"{key}={value}"

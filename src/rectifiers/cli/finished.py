@@ -113,7 +113,8 @@ def _put_in(kept: DictConfig, values: dict[str, str], folder: Path) -> None:
 def _folder_of(name: str, runs: Path) -> Path:
     """Return a run's folder, by its name in `runs`, the beginning of that, or the path of the
     folder or its record."""
-    for place in (runs / name, Path(name), Path(name).parent):
+    typed = Path(name)
+    for place in (runs / name, typed.parent if typed.name == "record.json" else typed):
         if isfile(place / "record.json"):
             return place.resolve()
     names = listdir(runs) if isdir(runs) else []

@@ -39,7 +39,7 @@ from rectifiers.runtime.console import SHOW_ALL, cli_errors, ignore_broken_pipe,
 from rectifiers.runtime.distributed import World, check_share, end_with_parent, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.machine import quick_imports
+from rectifiers.runtime.machine import quick_imports, usable_cores
 from rectifiers.runtime.signals import deferring_signals
 
 # What Hydra itself may call, which 1.3 does not ask.
@@ -141,7 +141,10 @@ def print_best(path: Path) -> None:
     """Print what a search found best, and where that stands."""
     if path.is_file():
         best = OmegaConf.load(path)
-        found = " ".join(f"{key}={value:.4g}" for key, value in best.best_params.items())
+        found = " ".join(
+            f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+            for key, value in best.best_params.items()
+        )
         print(f"best: {found}, val error {best.best_value:.2f} % ({path})")
 
 
@@ -174,7 +177,7 @@ def restart_with_ranks(config: RunConfig, place: World) -> None:
             "does not allow; leave hydra/launcher out, or give trainer.devices=1"
         )
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // devices)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // devices)))
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.pop(SHOW_ALL, None)  # which `hydra_errors` sets around a sweep
     os.execv(sys.executable, [sys.executable, *torchrun, *sys.argv])

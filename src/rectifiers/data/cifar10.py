@@ -11,7 +11,6 @@ import pickle
 import tarfile
 from operator import itemgetter
 from pathlib import Path
-from urllib.error import URLError
 
 import numpy as np
 import torch
@@ -134,7 +133,7 @@ def _download(place: Path, is_allowed: bool) -> None:
         raise missing("cifar10", place, ARCHIVE, "data.download=false")
     try:
         download_url(datasets.CIFAR10.url, str(place), ARCHIVE, datasets.CIFAR10.tgz_md5)
-    except (URLError, OSError, RuntimeError) as error:
+    except (OSError, RuntimeError) as error:
         raise missing("cifar10", place, ARCHIVE, error) from error
 
 

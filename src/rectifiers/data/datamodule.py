@@ -250,6 +250,11 @@ class ImageData(pl.LightningDataModule):
                 f"{len(source.val.labels)} validation images are fewer than the {here.size} "
                 "processes; start fewer"
             )
+        if geometry.signal and (shape := source.train.shape(0)) != geometry.crop:
+            raise InputError(
+                f"data.crop_px={geometry.crop_px} is not the length of the signals, which are "
+                f"{shape[0]} x {shape[1]}; give data.crop_px={shape[1]}, or data.signal=false"
+            )
         self.unread: set[int] = set()  # training images that the statistics left out
         self._batches = partial(
             ShuffledBatches,
@@ -293,14 +298,14 @@ class ImageData(pl.LightningDataModule):
     def val_dataloader(self) -> DataLoader:
         return self._ordered_loader(self.centre_views("val"))
 
-    def statistics_batches(self) -> Iterator[Tensor]:
+    def statistics_batches(
+        self, where: str = "while learning the preprocessing"
+    ) -> Iterator[Tensor]:
         """Yield the training split's centre views, uint8 [N, C, crop, crop], to which preprocessing
         is fitted."""
         crops = self.centre_views("train")
         longest = -(-math.ceil(len(crops) / self.here.size) // self._centre_batch)
-        for batch in iterate_until_stopped(
-            self._ordered_loader(crops), longest, "while learning the preprocessing"
-        ):
+        for batch in iterate_until_stopped(self._ordered_loader(crops), longest, where):
             self.unread.update(batch.unread)
             yield batch.images
 

@@ -5,7 +5,6 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
-from urllib.error import URLError
 
 from torchvision import datasets
 
@@ -50,7 +49,7 @@ def _unpacked(place: Path, size: Size, download: bool) -> Path:
     if not (place / name).is_dir():
         try:
             datasets.Imagenette(place, size=size, download=download)
-        except (URLError, OSError, RuntimeError) as error:
-            file = f"train/ and val/, or {name}.tgz"
+        except (OSError, RuntimeError) as error:
+            file = f"train/ and val/, or the unpacked {name}/"
             raise missing("imagenette", place, file, error) from error
     return place / name

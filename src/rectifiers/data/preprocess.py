@@ -57,7 +57,7 @@ class PixelMoments:
                 square += x.square().sum(0)
             low, high = torch.minimum(low, batch.amin(0)), torch.maximum(high, batch.amax(0))
         if self.count == 0:
-            raise InputError("the training split is empty; preprocess has nothing to learn from")
+            raise InputError("no training image can be read; preprocess has nothing to learn from")
         self.count = int(all_reduce(torch.tensor(self.count), "sum"))
         total, square = all_reduce(total, "sum"), all_reduce(square, "sum")
         low, high = all_reduce(low, "min").double(), all_reduce(high, "max").double()
@@ -198,7 +198,8 @@ def residual_power(affine: Affine, moments: PixelMoments) -> float:
     if affine.matrix is None:
         return float(((moments.variance + centre**2) * affine.scale**2).mean())
     second = moments.covariance + torch.outer(centre.flatten(), centre.flatten())
-    return float(((affine.matrix @ second) * affine.matrix).sum(1).mean())
+    matrix = affine.matrix * affine.scale.expand_as(centre).flatten()
+    return float(((matrix @ second) * matrix).sum(1).mean())
 
 
 class Preprocess(nn.Module):

@@ -172,7 +172,7 @@ def digits(
     train, val = (
         ArraySplit(torch.from_numpy(images[part]), bunch.target[part].tolist()) for part in parts
     )
-    return Source("digits", tuple(str(digit) for digit in range(10)), 1, train, val)
+    return Source("digits", tuple("0123456789"), 1, train, val)
 
 
 @functools.cache
@@ -208,8 +208,7 @@ def mnist1d() -> Source:
             f"data=mnist1d made other signals ({digests[0]}) than those of the benchmark "
             f"({MNIST1D_DIGESTS[0]}); install mnist1d and numpy as requirements.lock has them"
         )
-    names = tuple(str(digit) for digit in range(10))
-    return Source("mnist1d", names, 1, train, val, digests=digests)
+    return Source("mnist1d", tuple("0123456789"), 1, train, val, digests=digests)
 
 
 def noise(classes: int = 6, train: int = 72, val: int = 24, px: int = 96) -> Source:

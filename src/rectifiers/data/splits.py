@@ -126,11 +126,9 @@ def choose(
                 "data.val_per_class, or give data.protocol=paper, where the held-out images both "
                 "choose and test"
             )
-        drawn: set[int] = set()
-        for draw in itertools.count():
-            if len(drawn) == count:
-                break
-            drawn.add(derive_seed("val", label, draw) % len(members))
+        drawn, draws = set[int](), itertools.count()
+        while len(drawn) < count:
+            drawn.add(derive_seed("val", label, next(draws)) % len(members))
         chosen += members[sorted(drawn)].tolist()
     val = np.array(sorted(chosen))
     return np.setdiff1d(np.arange(len(labels)), val, assume_unique=True), val

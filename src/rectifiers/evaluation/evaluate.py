@@ -49,13 +49,6 @@ class Result:
         errors = Errors(len(labels), int(correct.sum()), top5_correct)
         return cls(errors, calibration(scores, labels), correct, scores)
 
-    @classmethod
-    def mean(cls, parts: Sequence["Result"], labels: Tensor) -> "Result":
-        """Return the result of the parts' mean scores; a single part's own result."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls.from_scores(torch.stack([part.scores for part in parts]).mean(0), labels)
-
     def as_dict(self) -> JsonObject:
         """Return plain types for a record; `correct` in hexadecimal digits, the first image in the
         highest bit."""

@@ -3,7 +3,7 @@ activations."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 
@@ -140,15 +140,10 @@ class ResponseMeter(Metric):
         def hook_of(layer: int) -> Callable[[nn.Module, object, Tensor], None]:
             return lambda _, __, output: self.update(layer, output.detach())
 
-        handles = [
-            module.register_forward_hook(hook_of(layer))
-            for layer, module in enumerate(self._activations)
-        ]
-        try:
+        with ExitStack() as hooks:
+            for layer, module in enumerate(self._activations):
+                hooks.enter_context(module.register_forward_hook(hook_of(layer)))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def update(self, layer: int, responses: Tensor) -> None:
         """Add responses [N, channels, ...] of the layer with this position among `activations`."""
@@ -160,7 +155,9 @@ class ResponseMeter(Metric):
         self.count[layer] += responses.numel()
         # over images first: the fastest way to a count per unit
         positive = (responses > 0).float().sum(0).long()
-        self.positive[end - units : end] += positive.view(units, -1).sum(1)
+        if len(positive) != units:  # tokens: [T, channels]
+            positive = positive.movedim(-1, 0)
+        self.positive[end - units : end] += positive.reshape(units, -1).sum(1)
 
     def compute(self) -> Tensor:
         """Return `RESPONSES` of every layer, over all processes: [4, layers]."""

@@ -79,7 +79,13 @@ def center(crop_px: int, *, scale_px: int) -> Crops:
 
 def whole(crop_px: int) -> Crops:
     """Each signal of 1 x n as it is."""
-    return Crops(lambda image: image[None], 1, 1)
+
+    def crop(image: Tensor) -> Tensor:
+        if image.shape[1:] != (1, crop_px):
+            raise InputError("evaluation=whole is for signals; choose evaluation=center")
+        return image[None]
+
+    return Crops(crop, 1, 1)
 
 
 def ten_view(

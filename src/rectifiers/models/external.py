@@ -128,7 +128,7 @@ def _count_multiply_adds(
 class _Placeholder(nn.Module):
     """Stands where an activation goes until the number of its channels is known."""
 
-    shape: torch.Size | None = None
+    shape: tuple[int, ...] = ()
     reads_vectors = False  # of which the last dimension holds the channels
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -141,9 +141,9 @@ class _Placeholder(nn.Module):
     @property
     def channels(self) -> int | None:
         """Of the maps or vectors that it reads; None for anything else, such as tokens."""
-        dimensions = 0 if self.shape is None else len(self.shape)
+        dimensions = len(self.shape)
         is_readable = dimensions == 2 or (dimensions == 4 and not self.reads_vectors)
-        return self.shape[1] if self.shape is not None and is_readable else None
+        return self.shape[1] if is_readable else None
 
 
 def timm_model(

@@ -70,24 +70,16 @@ class Linear(nn.Linear):
         return _Linear.apply(x, self.weight, self.bias)
 
 
-def are_plain(*tensors: Tensor) -> bool:
-    """Return whether nothing stands between the tensors and their memory.
-
-    False under `torch.compile`, export and tracing, `vmap` and the like, for forward-mode
-    derivatives, and for subclasses (fake, traced, distributed), which may have no memory to point
-    at."""
+def _is_supported(x: Tensor, weight: Tensor) -> bool:
+    """Return whether both are large float32 matrices on the CPU, with nothing between them and
+    their memory: no `torch.compile`, export, tracing, `vmap` or forward-mode derivative, and no
+    subclass (fake, traced, distributed)."""
     return (
         not torch.compiler.is_compiling()
-        and {type(tensor) for tensor in tensors} <= {Tensor, nn.Parameter}
+        and {type(x), type(weight)} <= {Tensor, nn.Parameter}
         and not functorch_is_active()
         and not torch.jit.is_tracing()
-        and all(forward_ad.unpack_dual(tensor).tangent is None for tensor in tensors)
-    )
-
-
-def _is_supported(x: Tensor, weight: Tensor) -> bool:
-    return (
-        are_plain(x, weight)
+        and all(forward_ad.unpack_dual(tensor).tangent is None for tensor in (x, weight))
         and onednn_is_faster()
         and not has_torch_function((x, weight))  # a tracer looks for torch's function
         and x.device.type == weight.device.type == "cpu"

@@ -12,6 +12,7 @@ from rectifiers.results.tables import table_1_slopes
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult, Slopes
 from rectifiers.runtime.console import printable
+from rectifiers.runtime.schema import value_at
 
 BAR = 36  # characters; a line has 80
 
@@ -58,12 +59,17 @@ def effort(record: TrainingRecord) -> str:
     weights = network.parameters - network.slopes
     slopes = f" + {network.slopes:,} slopes" if network.slopes else ""
     drops = ", ".join(str(epoch) for epoch in record.drop_epochs) or "none"
-    is_cosine = "_target_" in record.science.get("scheduler", {})
+    is_cosine = value_at(record.science, "scheduler._target_") is not None
     dropped = "" if is_cosine else f"learning rate dropped after epoch: {drops}; "
-    batches = record.science.get("trainer", {}).get("overfit_batches")
     images = f"{record.images.train:,} images (paper: 75 epochs of ImageNet)"
-    if batches:
-        images = f"the same {batches} batches of {record.science['optim']['global_batch']} images"
+    size = value_at(record.science, "optim.global_batch")
+    limit = value_at(record.science, "trainer.limit_train_batches")
+    if isinstance(limit, int):
+        images = f"{limit} batches of {size} images"
+    elif isinstance(limit, float):
+        images = f"{limit:.0%} of {images}"
+    if batches := value_at(record.science, "trainer.overfit_batches"):
+        images = f"the same {batches} batches of {size} images"
     speed = record.images_per_second
     rate = f", {speed:,.0f} training images per second" if speed else ""
     return (

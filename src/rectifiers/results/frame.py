@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.identity import run_id, without
-from rectifiers.runs.record import Record, TrainingRecord
+from rectifiers.runs.record import Record
 from rectifiers.runs.record_parts import SplitSizes
 from rectifiers.runtime.files import CONF, load_yaml
-from rectifiers.runtime.schema import JsonObject
+from rectifiers.runtime.schema import JsonObject, value_at
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -129,14 +129,13 @@ def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":
 
     rows = []
     for record in records:
-        training = record if isinstance(record, TrainingRecord) else None
         run = {
             **{choice: record.choices.get(choice) for choice in CHOICES},
             "run": record.run,
             "experiment": experiment_of(record.choices),
             "seed": record.seed,
-            "optim.lr": training and training.science["optim"]["lr"],
-            "epochs": training and training.epochs,
+            "optim.lr": value_at(record.science, "optim.lr"),
+            "epochs": getattr(record, "epochs", None),
             "setting": setting(record),
             "images": record.provenance.data,
             "code": code_of(record),

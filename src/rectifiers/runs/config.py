@@ -2,7 +2,7 @@
 
 Torch-free, so that a run that exists is found, and a wrong value refused, at once. What the
 functions named by `_target_` take beside the keys here is checked against their own signatures, by
-`training.build`."""
+`training.functions`."""
 
 import functools
 from collections.abc import Mapping
@@ -196,9 +196,9 @@ def _fill_in(values: JsonObject) -> JsonObject:
         values["data"] = {**data, "num_workers": 0 if is_cpu else WORKERS_FOR_A_GPU}
     if values.get("fast") is not True:
         return values
-    if trainer.get("precision") not in ("32-true", "bf16-mixed"):
+    if trainer.get("precision") not in (32, "32", "32-true", "bf16-mixed"):
         raise InputError(
-            f"fast=true computes in bf16-mixed, and trainer.precision={trainer['precision']} "
+            f"fast=true computes in bf16-mixed, and trainer.precision={trainer.get('precision')} "
             "asks for another; leave one of them out"
         )
     return {

@@ -64,11 +64,13 @@ def find(config: RunConfig) -> Found | None:
     """Return what there is of the run of `config`; None without a record, and where it is to be run
     again."""
     folder = run_folder(config)
-    if folder is None or config.rerun:
-        return None
-    if not exists(folder / "record.json"):
+    if folder is None or config.rerun or not exists(folder / "record.json"):
         return None
     record, lacking = load_training(folder / "record.json"), []
+    if record.run != folder.name:
+        raise InputError(
+            f"{folder / 'record.json'} is of run {record.run}; remove it, or give rerun=true"
+        )
     for name, protocol in config.evaluation.protocols.items():
         result = record.protocols.get(name)
         is_tested = result is not None and result.settings == protocol.as_dict()

@@ -99,7 +99,7 @@ class TrainingRecord(_Common):
     init_report: list[InitReportEntry]
     """One entry per layer with weights, from the first."""
     warnings: list[str]
-    """Warnings that were printed."""
+    """Sentences about the start and the images that a reader should know."""
     slopes: dict[str, Slopes]
     """Learned slopes by layer; empty without any, and for a diverged run."""
     drop_epochs: list[Positive]

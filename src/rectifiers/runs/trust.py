@@ -12,12 +12,10 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-import yaml
-
 from rectifiers.runs.sections import options
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF
+from rectifiers.runtime.files import CONF, load_yaml
 
 DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 # The groups whose options name functions.
@@ -150,7 +148,7 @@ def _functions_of_conf() -> frozenset[tuple[str | None, str]]:
         text = path.read_text()
         if "_target_:" not in text:
             continue
-        for key, value in _leaves(yaml.safe_load(text), path.relative_to(CONF).parts[0]):
+        for key, value in _leaves(load_yaml(text), path.relative_to(CONF).parts[0]):
             if key.endswith("._target_"):
                 functions.add((_group(key), str(value)))
     return frozenset(functions)

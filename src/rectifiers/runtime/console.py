@@ -1,5 +1,6 @@
 """What a program prints: progress, messages, and the one line of an error."""
 
+import errno
 import os
 import sys
 import time
@@ -123,8 +124,8 @@ def ignore_broken_pipe() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except OSError as error:
-        if error.filename is not None:
-            raise  # it is of another file
+        if error.filename is not None or error.errno not in (errno.EPIPE, errno.EIO, *NO_ROOM):
+            raise  # it is not of stdout
         # for the interpreter, which flushes once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):

@@ -90,12 +90,15 @@ def load_yaml(text: str) -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Reads plain YAML: aliases, which can stand for any amount of data, and keys given twice are
-    errors."""
+    """Reads plain YAML: aliases, which can stand for any amount of data, tags, and keys given twice
+    are errors."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"an alias in line {self.peek_event().start_mark.line + 1}")
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f"an alias in line {event.start_mark.line + 1}")
+        if getattr(event, "tag", None) is not None:
+            raise yaml.YAMLError(f"a tag in line {event.start_mark.line + 1}")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:

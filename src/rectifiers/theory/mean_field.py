@@ -154,6 +154,7 @@ def correlation_fixed_point(
     q: the fixed point of the variance. The map is a power series with coefficients of at least 0,
     so on [0, 1] it is convex and has one fixed point below 1, exactly where its slope at 1 is above
     1."""
+    _check(bias_variance=bias_variance)
     if chi_1(activation, q, weight_variance=weight_variance) <= 1:
         return 1.0
     products = _products(activation, q)

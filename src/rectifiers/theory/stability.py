@@ -179,5 +179,8 @@ def _word(slope: float) -> str:
 
 def _power(base: float, exponent: int, factor: float = 1.0) -> float | None:
     """factor base^exponent, or None where that is more than a float holds."""
-    logarithm = exponent * math.log(base) + math.log(factor) if base > 0 else -math.inf
-    return math.exp(logarithm) if logarithm < 700 else None
+    try:
+        power = factor * base**exponent
+    except OverflowError:
+        return None
+    return power if math.isfinite(power) else None

@@ -67,7 +67,9 @@ def build(
     is_trained: whether it is only tested, which needs no batches that the processes divide."""
     data = run_on_all_ranks(lambda: build_data(config, source, place))
     if not is_trained:
-        _ = data.batches  # which cannot be made of every split by any number of processes
+        run_on_all_ranks(
+            lambda: data.batches
+        )  # which cannot be made of every split by any number of processes
     preprocess, statistics_hash = build_preprocess(config, data)
     network, init_report = run_on_all_ranks(lambda: initial_network(config, data, preprocess))
     warnings = network.left if isinstance(network, ModuleNetwork) else []
@@ -323,8 +325,11 @@ def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
     kind = import_function("optim", settings)
     if settings.momentum is not None:
         kind = partial(kind, momentum=settings.momentum)
+    # Lightning clips no gradients that a fused step unscales by itself
+    is_clipped = config.trainer.precision == "16-mixed" and config.trainer.gradient_clip_val
+    fused = settings.fused and not is_clipped
     try:
-        return optim.build_optimizer(kind, groups, lr=settings.lr, fused=settings.fused)
+        return optim.build_optimizer(kind, groups, lr=settings.lr, fused=fused)
     except (TypeError, ValueError) as error:
         remedy = "classes without momentum go with optim=adamw"
         raise InputError(f"{settings.target} cannot be built ({error}); {remedy}") from error

@@ -41,7 +41,8 @@ def ensemble(
             outcomes.append(train(keeping, choices, overrides))
             run = outcomes[-1].record
             if run.status != "finished":
-                raise InputError(f"run={run.run} diverged; leave it out of the ensemble")
+                reason = f"run={run.run} diverged; leave it out of the ensemble"
+                raise InputError(reason, on_all_ranks=True)
         stop_if_requested("between its runs and their average")
         return broadcast_from_rank_zero(lambda: _averaged(outcomes, names, runs_dir, experiment))
 
@@ -81,7 +82,7 @@ def _record(
     runs = [outcome.record for outcome in outcomes]
     data = runs[0].provenance
     origin = provenance(data.data, None, "cpu", torch.get_num_threads(), data.data_pinned)
-    is_clean = origin.git_dirty is False and all(r.provenance.git_dirty is False for r in runs)
+    dirty = [origin.git_dirty, *(run.provenance.git_dirty for run in runs)]
     earlier = records.load(path) if path.is_file() else None
     results = dict(earlier.protocols) if isinstance(earlier, EnsembleRecord) else {}
     for name, result in list(results.items()):
@@ -105,7 +106,7 @@ def _record(
         ],
         protocols=results,
         codes=sorted({code for run in runs for code in run.codes}),
-        provenance=origin.model_copy(update={"git_dirty": not is_clean}),
+        provenance=origin.model_copy(update={"git_dirty": None if None in dirty else any(dirty)}),
     )
 
 

@@ -75,11 +75,14 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     if key == "activation":
         return _activation_factory(function, target)
     configured = partial(function, **target.options)
-    if key.startswith("logger.") and "save_dir" in inspect.signature(function).parameters:
-        configured = partial(configured, save_dir=target.options.get("save_dir", "."))
+    if key == "scheduler":  # keys of ours that torch's class may have, too
+        taken = inspect.signature(function).parameters.keys() & {"patience", "milestones"}
+        own = {name: getattr(target, name, None) for name in taken}
+        configured = partial(configured, **{k: v for k, v in own.items() if v is not None})
     arguments = CALLED_WITH[key.partition(".")[0]]
+    named = {"save_dir": "."} if key.startswith("logger.") else {}
     try:
-        inspect.signature(configured).bind(*arguments)
+        inspect.signature(configured).bind(*arguments, **named)
     except TypeError as error:
         missing = re.search(r"missing a required argument: '(\w+)'", str(error))
         remedy = f"give {key}.{missing[1]}" if missing else "give a function that takes them"

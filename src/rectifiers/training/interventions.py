@@ -58,7 +58,7 @@ def dead_units(module: Classifier, data: ImageData) -> dict[str, Tensor]:
     was_training = network.training
     network.eval()
     with meter.listening():
-        for images in data.statistics_batches():
+        for images in data.statistics_batches("while looking for dead units"):
             network.forward(module.preprocess(images.to(module.device)))
     network.train(was_training)
     alive = all_reduce(meter.positive.cpu(), "max") > 0
@@ -87,6 +87,15 @@ class ReviveDead(_Once):
 
     def load_state_dict(self, state_dict: State) -> None:
         self.trained, self.kept = state_dict["trained"], state_dict["kept"]
+
+    def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        super().on_fit_start(trainer, module)
+        network = of_rows(module.network)
+        if (network.pieces, network.outputs) != (1, 1):
+            raise InputError(
+                "callbacks=revive_dead is for units of one channel; give an activation other than "
+                "maxout, crelu and glu"
+            )
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
         sites = of_rows(module.network).sites()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, ModelCheckpoint, RichProgressBar
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint, ProgressBar, RichProgressBar
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
@@ -150,15 +150,17 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
             # keeps the buckets of the first step. Without it DDP builds them again, by the order of
             # the gradients, and three ranks add in another order after a resumption
             find_unused_parameters=True,
-            # no forward pass of training reads one; `Classifier` sends them before validation
+            # training reads none but `TransformedUnits`', which are equal; `Classifier` sends all
+            # before validation
             broadcast_buffers=False,
         )
     is_watched = sys.stderr.isatty() and not stderr.quiet
-    has_bar = settings.more.get("enable_progress_bar", is_watched)
-    shown: list[Callback] = [RichProgressBar()] if has_bar else []
+    chosen = build_callbacks(config, folder)
+    has_own = any(isinstance(callback, ProgressBar) for callback in chosen)
+    has_bar = has_own or settings.more.get("enable_progress_bar", is_watched)
+    shown: list[Callback] = [RichProgressBar()] if has_bar and not has_own else []
     if not has_bar and place.rank == 0:
         shown = [ProgressLines(config.data.batch_size)]
-    chosen = build_callbacks(config, folder)
     kept = [c.dirpath for c in chosen if isinstance(c, ModelCheckpoint) and c.dirpath]
     epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps)
     display: JsonObject = {"enable_progress_bar": has_bar, "enable_model_summary": False}

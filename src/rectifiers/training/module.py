@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -295,14 +296,9 @@ def first_bad_layer(network: nn.Module, x: Tensor) -> str:
         if not (_finite(output) and all(_finite(p) for p in module.parameters())):
             bad.append(name)
 
-    handles = [
-        module.register_forward_hook(partial(check, name))
-        for name, module in network.named_modules()
-        if not list(module.children())
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, module in network.named_modules():
+            if not list(module.children()):
+                hooks.enter_context(module.register_forward_hook(partial(check, name)))
         network.forward(x)  # not network(x), which may be compiled and then calls no hooks
-    finally:
-        for handle in handles:
-            handle.remove()
     return bad[0] if bad else "loss"

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 
 Group = dict[str, Any]  # parameters of an optimiser with their settings
@@ -109,7 +110,13 @@ class Schedule:
         self._optimizer = optimizer
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
-        self._scheduler = self._build(optimizer) if self._build else None
+        try:
+            self._scheduler = self._build(optimizer) if self._build else None
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"scheduler._target_ cannot be built ({error}); give settings that it takes",
+                on_all_ranks=True,
+            ) from error
 
     def warm_up(self, step: int, steps_per_epoch: int) -> None:
         """Set the rates of a step of warm-up; after it they are left alone."""

@@ -63,7 +63,10 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
         tests.append(test)
     seconds = time.perf_counter() - started
     labels = torch.tensor(list(images.labels))
-    tested = Result.mean([test.result for test in tests], labels)
+    tested = tests[0].result
+    if len(tests) > 1:
+        scores = torch.stack([test.result.scores for test in tests]).mean(0)
+        tested = Result.from_scores(scores, labels)
     cost = 0
     for shape, count in Counter(images.shape(i) for i in range(number)).items():
         cost += count * protocol.multiply_adds(classifier.network, *shape)
@@ -141,7 +144,7 @@ def training_record(
         protocols=dict(results),
         network=_network(run),
         class_names=list(source.classes),
-        init_report=[InitReportEntry(**entry.as_dict()) for entry in run.init_report],
+        init_report=[InitReportEntry(**vars(entry)) for entry in run.init_report],
         warnings=[*run.warnings, *_unread_warning(run)],
         slopes={} if diverged else _slopes(run),
         drop_epochs=classifier.drop_epochs,

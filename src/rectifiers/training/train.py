@@ -98,8 +98,11 @@ def train(
                     results = {} if diverged else test(run, config.evaluation.protocols)
                     record = training_record(run, choices, overrides, diverged, results)
                 else:
-                    results = existing.record.protocols | test(run, existing.lacking)
-                    record = existing.record.model_copy(update={"protocols": results})
+                    new = test(run, existing.lacking)
+                    wall_s = existing.record.wall_s + sum(result.seconds for result in new.values())
+                    results = existing.record.protocols | new
+                    changes = {"protocols": results, "wall_s": wall_s}
+                    record = existing.record.model_copy(update=changes)
                 record = broadcast_from_rank_zero(lambda: save_record(record, folder))
                 log_results(loggers, record)  # the other ranks need not wait for what W&B takes
     return Outcome(record, folder / "record.json", fresh=True)
@@ -261,6 +264,9 @@ def translate_errors(config: RunConfig, place: World) -> Iterator[None]:
             raise
         raise not_written(error.filename or config.runs_dir, error.strerror) from error
     except RuntimeError as error:
+        if str(error).startswith("Early stopping conditioned on metric"):
+            reason = f"callbacks: {first_line(error)}; give a number of the record's history"
+            raise InputError(reason, on_all_ranks=True) from error
         if str(error).startswith("DataLoader timed out"):
             raise InputError(
                 f"timeout_s={config.timeout_s:g} went by without a batch of the processes that "

@@ -134,6 +134,8 @@ def test_bad_validation_image(copied: Path, tmp_path: Path) -> None:
         lambda m: m.update(format=1),
         lambda m: m["splits"].pop("val"),
         lambda m: m["files"].pop("train/index.npy"),
+        lambda m: m["classes"][0].update(wnid=5),
+        lambda m: m["splits"]["val"].update(digest=5),
         lambda m: m["files"].update({"../../evil": {"bytes": 1, "sha256": "0"}}),
         lambda m: m["files"]["val/index.npy"].update(bytes=math.inf),
         lambda m: m["files"].update(

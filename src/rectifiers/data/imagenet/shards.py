@@ -88,9 +88,11 @@ def _checked_sizes(manifest: JsonObject) -> dict[str, int]:
     for split in SPLITS:
         if f"{split}/index.npy" not in sizes:
             raise ValueError(f"it names no index of {split}")
-        str(manifest["splits"][split]["digest"]), int(manifest["splits"][split]["images"])
-    [str(facts["sha256"]) for facts in manifest["files"].values()]
-    [str(facts["wnid"]) for facts in manifest["classes"]]
+        int(manifest["splits"][split]["images"])
+    texts = [manifest["splits"][split]["digest"] for split in SPLITS]
+    texts += [facts["sha256"] for facts in manifest["files"].values()]
+    texts += [facts["wnid"] for facts in manifest["classes"]]
+    "".join(texts)  # a TypeError where one is no text
     return sizes
 
 

@@ -32,11 +32,9 @@ def _declare(library: ctypes.CDLL) -> str | None:
     library.rectifiers_crop.argtypes = [ctypes.c_char_p, size, *[integer] * 6, pointer]
     library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, pointer, pointer]
     library.rectifiers_free.argtypes = [pointer]
-    return (
-        None
-        if _agrees_with_pillow(library)
-        else "its libjpeg and Pillow's decode to different pixels"
-    )
+    if _agrees_with_pillow(library):
+        return None
+    return "its libjpeg and Pillow's decode to different pixels"
 
 
 def _agrees_with_pillow(library: ctypes.CDLL) -> bool:
