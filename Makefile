@@ -89,7 +89,7 @@ check: $(VENV)/.report ## check that committed results follow from their records
 table: $(VENV)/.report ## write results/TABLES.md from the collected records
 	@$(BIN)/python scripts/report.py tables
 
-claims: $(VENV)/.report ## run the claims that have no records yet, write CLAIMS.md
+claims: $(VENV)/.report ## run the claims that have no records yet (days), write their pages
 	@$(BIN)/python scripts/claims.py run --jobs 2
 	@$(BIN)/python scripts/report.py collect >/dev/null
 	@$(BIN)/python scripts/report.py claims

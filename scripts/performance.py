@@ -15,10 +15,11 @@ RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "results" / "performa
 HEAD = """\
 # Performance
 
-Made by `make bench` from `results/bench/`; do not edit. Unless a text says otherwise, times are CPU
-times of one thread, or wall-clock times on a GPU. A ratio is the median over rounds, with its
-quartiles; both variants were timed in one run, in random order. Ratios are more reliable than
-seconds, because the machines had other work. [Where the time goes](speed.md) explains the numbers.
+Made by `python scripts/performance.py` from `results/bench/`; do not edit. `make bench` and
+`make bench-gpu` measure your machine. Unless a text says otherwise, times are CPU times of one
+thread, or wall-clock times on a GPU. A ratio is the median over rounds, with its quartiles; both
+variants were timed in one run, in random order. Ratios are more reliable than seconds, because the
+machines had other work. [Where the time goes](speed.md) explains the numbers.
 
 On the NVIDIA H200, "PReLU" is a Triton kernel that was removed because of these measurements. On a
 GPU, PReLU is now torch's own ([tried without gain](speed.md#tried-without-gain)).
@@ -47,9 +48,9 @@ SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
                 "torch's PReLU, ms": "step/*/ms/torch's PReLU",
                 "after swap_prelu, times torch's": "step/*/over_before/after swap_prelu",
                 "ReLU, times torch's PReLU": "step/*/over_before/ReLU",
-                "bytes that torch's keeps": "step/*/kept_bytes/torch's PReLU",
-                "after swap_prelu": "step/*/kept_bytes/after swap_prelu",
-                "with ReLU": "step/*/kept_bytes/ReLU",
+                "kept with torch's PReLU": "step/*/kept_bytes/torch's PReLU",
+                "kept after swap_prelu": "step/*/kept_bytes/after swap_prelu",
+                "kept with ReLU": "step/*/kept_bytes/ReLU",
             }
         },
         "Batch {batch}, float32. Bytes are those kept for the backward pass, without output and "

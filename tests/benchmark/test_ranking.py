@@ -116,7 +116,7 @@ def test_admission_needs_the_whole_interval() -> None:
 def test_task_that_is_not_admitted_does_not_count() -> None:
     same = [5.0, 6.0, 5.5, 5.2, 6.1]
     page = leaderboard({name: results(name, same) for name in ("identity", "relu")})
-    assert "| easy | refused | 5.56 | 5.56 | +0.00 (+0.00 to +0.00) |" in page
+    assert "| easy | no | 5.56 | 5.56 | +0.00 (+0.00 to +0.00) |" in page
     assert "| relu | 5.56 | 0.03 |" in page  # on the task alone
     assert "error / ReLU's (95 % CI)" not in page
 

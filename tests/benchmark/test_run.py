@@ -327,7 +327,7 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     assert call("scripts/benchmark.py", "check", *options).returncode == 0
     assert call("scripts/benchmark.py", "leaderboard", *options).returncode == 0
     assert (
-        "`relu` is complete on no error task that counts"
+        "no error task that counts has all results of `relu`"
         in (folder.parent / "LEADERBOARD.md").read_text()
     )
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)

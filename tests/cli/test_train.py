@@ -117,7 +117,7 @@ def test_best_of_a_search_may_be_an_option(tmp_path: Path, capsys) -> None:
 
 
 def test_any_path_can_be_an_override(tmp_path: Path) -> None:
-    for name in ("it's", "a b", "a=b,c"):
+    for name in ("it's", "a b", "a=b,c", "a\\", "a\\'b"):
         config = composed([override("runs_dir", str(tmp_path / name))])
         assert config.runs_dir == tmp_path / name
 

@@ -158,6 +158,15 @@ def test_progress_bar_may_be_chosen(tiny, kind: str) -> None:
     assert train(tiny("trainer.max_epochs=1", "evaluation=center", name), {}).record.epochs == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "setting"), [("StochasticWeightAveraging", "swa_lrs"), ("EMAWeightAveraging", "decay")]
+)
+def test_averages_that_no_checkpoint_holds_are_refused(tiny, kind: str, setting: str) -> None:
+    name = f"+callbacks.mine._target_=pytorch_lightning.callbacks.{kind}"
+    with pytest.raises(InputError, match=r"averages the weights .*; leave it out"):
+        train(tiny(name, f"callbacks.mine.{setting}=0.01"), {})
+
+
 def test_callbacks_may_freeze_what_another_measures(tiny) -> None:
     greedy = (
         "callbacks=[greedy,zigzag]",
@@ -165,7 +174,8 @@ def test_callbacks_may_freeze_what_another_measures(tiny) -> None:
         "trainer.max_epochs=2",
         "evaluation=center",
     )
-    assert train(tiny(*greedy), {}).record.epochs == 2
+    first, _ = train(tiny(*greedy), {}).record.history
+    assert sum(first[name] is None for name in first if name.startswith("signs/")) == 1
 
 
 def test_what_may_be_monitored_is_what_is_logged(tiny) -> None:

@@ -15,9 +15,9 @@ from rectifiers.analysis.output import MEASURED, cell, new_figure
 from rectifiers.benchmark import ranking
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
 from rectifiers.benchmark.entries import EntryResults, search
-from rectifiers.benchmark.ranking import BASELINES, Ranking, difference, listed, score_text
+from rectifiers.benchmark.ranking import BASELINES, Ranking, difference, score_text
 from rectifiers.benchmark.run import refusal
-from rectifiers.results.documents import literal, markdown, write_svg
+from rectifiers.results.documents import listed, literal, markdown, write_svg
 from rectifiers.results.statistics import Mean
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.provenance import code_fingerprint

@@ -14,7 +14,7 @@ import numpy as np
 
 from rectifiers.benchmark.definition import SIZES, Size, Task, benchmark
 from rectifiers.benchmark.entries import EntryResults, RunResult, search, select, val_errors
-from rectifiers.results.documents import Table, literal, markdown
+from rectifiers.results.documents import Table, listed, literal, markdown
 from rectifiers.results.statistics import Mean, mean_of
 
 DRAWS = 2000
@@ -123,12 +123,6 @@ class Ranking:
         return listed(words)
 
 
-def listed(words: Sequence[object]) -> str:
-    """Return "a, b and c"."""
-    *first, last = map(str, words or [""])
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 @dataclass(frozen=True)
 class Admission:
     """Whether a task tells the worse entry of the rule from the better one. errors: of both, in
@@ -174,11 +168,11 @@ def admission_table(checked: Sequence[Admission]) -> str:
     for task in checked:
         mean, (worse, better) = task.difference, task.errors.mean(1)
         cells = [f"{worse:.2f}", f"{better:.2f}", mean.signed(), str(mean.n)]
-        verdict = "admitted" if task.is_admitted else "refused"
+        verdict = "yes" if task.is_admitted else "no"
         rows.append([task.task, verdict, *cells, str(task.seeds_per_point)])
     difference = f"{rule.worse} minus {rule.better} (95 % CI)"
-    head = ["task", "", f"{rule.worse}, %", f"{rule.better}, %", difference, "seeds"]
-    return markdown([*head, "seeds for one point"], rows)
+    head = ["task", "does it count", f"{rule.worse}, %", f"{rule.better}, %", difference, "seeds"]
+    return markdown([*head, "seeds to find one point"], rows)
 
 
 def depth_reached(results: EntryResults, size: Size) -> int | None:
@@ -244,7 +238,7 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     if ranked := ranked_tasks(entries, size):
         parts += _places(entries, ranked, size)
     else:
-        parts.append(f"No places: `{REFERENCE}` is complete on no error task that counts.\n")
+        parts.append(f"No ranking: no error task that counts has all results of `{REFERENCE}`.\n")
     parts += [_task_table(entries, task) for task in present]
     gaps = []
     for name, results in entries.items():

@@ -11,7 +11,7 @@ from rectifiers.claims.judge import NO_EVIDENCE, NO_VERDICT, ClaimResult, Findin
 from rectifiers.claims.measures import error, has_diverged
 from rectifiers.claims.page import FIGURES, FOLDER, claim_page, data_of, render, scale
 from rectifiers.claims.records import arm_hashes, arm_of, runs_of
-from rectifiers.results.documents import markdown
+from rectifiers.results.documents import listed, markdown
 from rectifiers.results.frame import code_of, machine_of, protocol_exclusion_reason
 from rectifiers.results.tables import Row, layout
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
@@ -184,7 +184,7 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
         runs=f"{len(records):,}",
         cpu_hours=f"{seconds[True] / 3600:.0f}",
         gpu_hours=f"{seconds[False] / 3600:.1f}",
-        machines=" and ".join(names),
+        machines=listed(names),
         data=", ".join(f"{name} {count:,}" for name, count in data.most_common()),
     )
 

@@ -155,5 +155,5 @@ def choices_of(hydra: HydraConf) -> Choices:
 
 def override(key: str, value: str) -> str:
     """Return an override as Hydra reads it; a path is quoted, whatever is in it."""
-    quoted = value.replace("'", r"\'")
+    quoted = re.sub(r"(\\*)('|\Z)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), value)
     return f"{key}='{quoted}'" if key in PLACES else f"{key}={value}"

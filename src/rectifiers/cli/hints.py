@@ -9,6 +9,7 @@ from hydra.errors import OverrideParseException
 
 from rectifiers.runs.identity import RENAMED
 from rectifiers.runs.sections import options
+from rectifiers.runs.trust import DOTTED_NAME
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject
@@ -127,8 +128,10 @@ def _dotted(config: JsonObject, prefix: str = "") -> list[str]:
 def _of_option(group: str, option: str) -> str:
     known = options(group).split(", ")
     meant = SYNONYMS.get(group, {}).get(option)
-    if "/" in option and "." in option:  # a function in a file of a folder
-        meant = option.replace("/", ".")
+    dotted = option.removeprefix("./").replace("/", ".")
+    is_function = group in ("activation", "init", "preprocess") and DOTTED_NAME.fullmatch(dotted)
+    if "/" in option and "." in option and is_function:  # of a file in a folder
+        meant = dotted
     near = [meant] if meant else difflib.get_close_matches(option, known, n=1, cutoff=0.5)
     question = f"did you mean {group}={near[0]}? " if near else ""
     listed = f"the options are: {', '.join(known)}" if len(known) <= MANY else "see --help"

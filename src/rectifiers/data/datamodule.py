@@ -4,6 +4,7 @@ augmentation that depend on the seed alone, whatever the workers and the restart
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -250,11 +251,16 @@ class ImageData(pl.LightningDataModule):
                 f"{len(source.val.labels)} validation images are fewer than the {here.size} "
                 "processes; start fewer"
             )
-        if geometry.signal and (shape := source.train.shape(0)) != geometry.crop:
-            raise InputError(
-                f"data.crop_px={geometry.crop_px} is not the length of the signals, which are "
-                f"{shape[0]} x {shape[1]}; give data.crop_px={shape[1]}, or data.signal=false"
-            )
+        if geometry.signal:
+            shape = geometry.crop
+            with suppress(InputError) if skip_bad else nullcontext():
+                shape = source.train.shape(0)
+            if shape != geometry.crop:
+                own = f"data.crop_px={shape[1]}, or " if shape[0] == 1 else ""
+                raise InputError(
+                    f"data.crop_px={geometry.crop_px} does not fit the signals, which are "
+                    f"{shape[0]} x {shape[1]}; give {own}data.signal=false"
+                )
         self.unread: set[int] = set()  # training images that the statistics left out
         self._batches = partial(
             ShuffledBatches,

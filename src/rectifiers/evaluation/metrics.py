@@ -155,7 +155,7 @@ class ResponseMeter(Metric):
         self.count[layer] += responses.numel()
         # over images first: the fastest way to a count per unit
         positive = (responses > 0).float().sum(0).long()
-        if len(positive) != units:  # tokens: [T, channels]
+        if len(positive) != units == positive.shape[-1]:  # tokens: [T, channels]
             positive = positive.movedim(-1, 0)
         self.positive[end - units : end] += positive.reshape(units, -1).sum(1)
 

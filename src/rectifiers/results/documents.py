@@ -78,6 +78,12 @@ def _plain(cell: str) -> str:
     )
 
 
+def listed(words: Sequence[object]) -> str:
+    """Return "a, b and c"."""
+    *first, last = map(str, words or [""])
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def literal(text: str) -> str:
     """Return a text from elsewhere as Markdown that shows it as it is."""
     return MARKS.sub(lambda mark: f"\\{mark[0]}", without_html(printable(text)))

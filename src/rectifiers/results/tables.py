@@ -41,7 +41,8 @@ HEAD = """# Tables
 
 Made by `make table` from `results/records/` and the claims' runs in `results/claims/`; do not edit. Errors are in
 percent. Intervals are 95 % intervals over seeds (Student's t): they say what other seeds would do, not what other test
-images would. Diverged runs are not in means and pairs; the row of errors counts them (claims count them with the error of guessing).
+images would. Means and paired differences leave out diverged runs; the cell of the error says how many diverged.
+(Claims count a diverged run with the error of guessing.)
 Results on other data than ImageNet say nothing about the paper's numbers. "Each arm at its own rate" means the learning rate that a search on
 validation images found best; on Imagenette models B, C and VGG-19 have that of A. Other arms share the paper's rate,
 and each run drops it when its own validation error stalls, so a difference between arms includes the effect of these

@@ -95,13 +95,20 @@ class RunConfig(Section):
             sum(row.weighted for row in self.model.layers(SOME_CLASSES)) - 1
         )
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether the optimiser's step is fused. Lightning clips no gradients that such a step
+        unscales by itself."""
+        is_clipped = self.trainer.precision == "16-mixed" and self.trainer.gradient_clip_val
+        return self.optim.fused and not is_clipped
+
     def hardware(self) -> JsonObject:
         """Return what a record keeps of where it was computed, and how."""
         keys = ("threads", "compile", "channels_last", "activation_checkpointing", "fast")
         return (
             self.trainer.as_dict()
             | {key: getattr(self, key) for key in (*keys, "timeout_s")}
-            | {"num_workers": self.data.num_workers, "fused": self.optim.fused}
+            | {"num_workers": self.data.num_workers, "fused": self.is_fused}
         )
 
     def targets(self) -> dict[str, Target]:

@@ -117,17 +117,6 @@ class Stability:
     fluctuation: float | None
     width: WidthEffect | None
 
-    def to_markdown(self) -> str:
-        """Return a table of the numbers."""
-        shown = {name: value for name, value in vars(self).items() if name != "width"}
-        if self.width:
-            shown["width: mean of ln E[y²]"] = self.width.drift
-            shown["width: std of ln E[y²]"] = self.width.spread
-        lines = ["| | |", "| --- | --- |"]
-        for name, value in shown.items():
-            lines.append(f"| {name} | {f'{value:.4g}' if isinstance(value, float) else value} |")
-        return "\n".join(lines)
-
 
 def stability(activation: Activation, depth: int, *, units: int = 256) -> Stability:
     """Return how a chain of layers with `activation` changes signal and gradients, by theory.

@@ -9,7 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from pytorch_lightning.callbacks import Callback, ModelCheckpoint
+from pytorch_lightning.callbacks import (
+    Callback,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -40,6 +45,8 @@ from rectifiers.tracing import batch_stats_mode
 from rectifiers.training import optim
 from rectifiers.training.functions import import_function, source_file
 from rectifiers.training.module import Classifier
+
+AVERAGING = (StochasticWeightAveraging, WeightAveraging)
 
 
 @dataclass(frozen=True)
@@ -311,6 +318,11 @@ def build_callbacks(config: RunConfig, folder: Path) -> list[Callback]:
                 f"callbacks.{name}._target_={target.target} gives {type(callback).__name__}; it "
                 "must return a callback of Lightning"
             )
+        if isinstance(callback, AVERAGING):
+            raise InputError(
+                f"callbacks.{name}._target_={target.target} averages the weights after the last "
+                "checkpoint, so that a later test would read others; leave it out"
+            )
         if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
             callback.dirpath = str(folder / "checkpoints")
         callbacks.append(callback)
@@ -325,11 +337,8 @@ def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
     kind = import_function("optim", settings)
     if settings.momentum is not None:
         kind = partial(kind, momentum=settings.momentum)
-    # Lightning clips no gradients that a fused step unscales by itself
-    is_clipped = config.trainer.precision == "16-mixed" and config.trainer.gradient_clip_val
-    fused = settings.fused and not is_clipped
     try:
-        return optim.build_optimizer(kind, groups, lr=settings.lr, fused=fused)
+        return optim.build_optimizer(kind, groups, lr=settings.lr, fused=config.is_fused)
     except (TypeError, ValueError) as error:
         remedy = "classes without momentum go with optim=adamw"
         raise InputError(f"{settings.target} cannot be built ({error}); {remedy}") from error

@@ -2,6 +2,7 @@
 their Fisher information."""
 
 import copy
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
@@ -198,8 +199,9 @@ class ZigzagMeasure(EpochMeasure):
                 self.length[name] = weight.new_zeros(())
             else:
                 self.length[name] += (weight - self.last[name].to(weight.device)).norm()
-            if weight.grad is not None:  # callbacks=greedy trains some layers alone
-                self.signs[name] += weight.grad.flatten(1).sign().mean(1).abs().mean()
+            grad = weight.grad  # callbacks=greedy trains some layers alone
+            signs = math.nan if grad is None else grad.flatten(1).sign().mean(1).abs().mean()
+            self.signs[name] += signs
             self.last[name] = weight.clone()
         self.steps += 1
 

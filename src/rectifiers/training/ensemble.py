@@ -83,6 +83,7 @@ def _record(
     data = runs[0].provenance
     origin = provenance(data.data, None, "cpu", torch.get_num_threads(), data.data_pinned)
     dirty = [origin.git_dirty, *(run.provenance.git_dirty for run in runs)]
+    is_dirty = any(dirty) or (None if None in dirty else False)
     earlier = records.load(path) if path.is_file() else None
     results = dict(earlier.protocols) if isinstance(earlier, EnsembleRecord) else {}
     for name, result in list(results.items()):
@@ -106,7 +107,7 @@ def _record(
         ],
         protocols=results,
         codes=sorted({code for run in runs for code in run.codes}),
-        provenance=origin.model_copy(update={"git_dirty": None if None in dirty else any(dirty)}),
+        provenance=origin.model_copy(update={"git_dirty": is_dirty}),
     )
 
 

@@ -265,7 +265,7 @@ def translate_errors(config: RunConfig, place: World) -> Iterator[None]:
         raise not_written(error.filename or config.runs_dir, error.strerror) from error
     except RuntimeError as error:
         if str(error).startswith("Early stopping conditioned on metric"):
-            reason = f"callbacks: {first_line(error)}; give a number of the record's history"
+            reason = f"callbacks: {first_line(error)}; give one that is logged, such as val/loss"
             raise InputError(reason, on_all_ranks=True) from error
         if str(error).startswith("DataLoader timed out"):
             raise InputError(
