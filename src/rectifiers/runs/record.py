@@ -113,7 +113,7 @@ class TrainingRecord(_Common):
     images_per_second: Rate | None
     """Training images per second of wall clock; null without a completed epoch."""
     wall_s: Number
-    """Wall clock of training and testing, s."""
+    """Wall clock of training and the tests that followed it, s; later tests have their own."""
 
     @model_validator(mode="after")
     def _check(self) -> "TrainingRecord":

@@ -94,7 +94,7 @@ class _PlainLoader(yaml.SafeLoader):
     are errors."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()
+        event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             raise yaml.YAMLError(f"an alias in line {event.start_mark.line + 1}")
         if getattr(event, "tag", None) is not None:

@@ -98,11 +98,8 @@ def train(
                     results = {} if diverged else test(run, config.evaluation.protocols)
                     record = training_record(run, choices, overrides, diverged, results)
                 else:
-                    new = test(run, existing.lacking)
-                    wall_s = existing.record.wall_s + sum(result.seconds for result in new.values())
-                    results = existing.record.protocols | new
-                    changes = {"protocols": results, "wall_s": wall_s}
-                    record = existing.record.model_copy(update=changes)
+                    results = existing.record.protocols | test(run, existing.lacking)
+                    record = existing.record.model_copy(update={"protocols": results})
                 record = broadcast_from_rank_zero(lambda: save_record(record, folder))
                 log_results(loggers, record)  # the other ranks need not wait for what W&B takes
     return Outcome(record, folder / "record.json", fresh=True)
