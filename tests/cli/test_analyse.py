@@ -56,7 +56,6 @@ def files(printed: str) -> list[Path]:
             ["Mish (yours)", "repels"],
         ),
         ("histograms trainer.max_epochs=1", ["std of gradients"]),
-        ("preprocessing data=mnist1d components=[1,4]", ["40 numbers per image"]),
         ("preprocessing components=[1,4]", ["64 numbers per image, 1,077 training", "99 %"]),
     ],
 )

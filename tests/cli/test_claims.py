@@ -103,7 +103,7 @@ def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
     text = (place / "results" / "CLAIMS.md").read_text()
     (place / "results" / "CLAIMS.md").write_text(text + "by hand")
     stale = call("scripts/report.py", "claims", "--check", status=1)
-    assert f"not what the records say: {place / 'results' / 'CLAIMS.md'}; run make" in stale
+    assert f"not what the records say: {place / 'results' / 'CLAIMS.md'}; run python" in stale
 
 
 @pytest.mark.process

@@ -75,7 +75,7 @@ def test_malformed_records_are_refused_or_shown() -> None:
             node[last] = wrong
             if wrong is GONE:
                 del node[last]
-            if "science" in above or last == "science":
+            if "science" in changed and ("science" in above or last == "science"):
                 changed["run"] = run_id(changed["science"])
             try:
                 record = records.parse(json.dumps(changed))
