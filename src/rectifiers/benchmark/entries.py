@@ -29,10 +29,7 @@ from rectifiers.runtime.schema import Section, checked
 MAX_BYTES = 2**24
 DIRTY = "-dirty"  # as `git describe` marks a checkout with changes
 GUESSING_PCT = 90.0  # error of guessing among ten classes
-WITHOUT_COMMIT = (  # entries that ran before it was kept
-    *("elu", "gelu", "golu", "identity", "leaky_relu", "prelu", "prelu_shared", "relu"),
-    *("relu+torch_default", "silu"),
-)
+WITHOUT_COMMIT = ("prelu", "prelu_shared")  # entries that ran before it was kept
 
 
 @cache
@@ -49,7 +46,8 @@ class RunResult(Section):
     seed: int = Field(ge=0)
     run: str  # hash of its configuration
     data: str  # hash of its images
-    # of the code that made it, with "-dirty" for changes to it; null: made before it was kept
+    # of the code that made it, with "-dirty" for changes to it; null: made outside a checkout,
+    # or before it was kept
     commit: Annotated[str, Field(pattern=rf"^[0-9a-f]{{7,40}}({DIRTY})?$")] | None = None
     val_error_pct: Percent | None  # after the last epoch
     least_val_error_pct: Percent | None  # of any epoch
