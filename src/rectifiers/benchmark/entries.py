@@ -29,7 +29,7 @@ from rectifiers.runtime.schema import Section, checked
 MAX_BYTES = 2**24
 DIRTY = "-dirty"  # as `git describe` marks a checkout with changes
 GUESSING_PCT = 90.0  # error of guessing among ten classes
-WITHOUT_COMMIT = ("prelu", "prelu_shared")  # entries that ran before it was kept
+WITHOUT_COMMIT = ("prelu_shared",)  # entries that ran before it was kept
 
 
 @cache
