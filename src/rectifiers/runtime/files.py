@@ -95,10 +95,11 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event: Any = self.peek_event()
+        line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError(f"an alias in line {event.start_mark.line + 1}")
+            raise yaml.YAMLError(f"an alias in line {line}")
         if getattr(event, "tag", None) is not None:
-            raise yaml.YAMLError(f"a tag in line {event.start_mark.line + 1}")
+            raise yaml.YAMLError(f"a tag in line {line}")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
