@@ -260,7 +260,7 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
         yield f"its overrides are not an activation and an initialiser; {again}"
     if not results.entry == stem == entry.name:
         yield f"its entry is {entry.name}; name entry and file so"
-    # of a run at one rate and seed: to check each configuration anew takes five times as long
+    # of a run at one rate and seed: checking a configuration for each row takes five times as long
     hashed = {name: science(config) for name, config in entry.configs().items()}
     planned: dict[str, set[tuple[float, int]]] = {}
     for run in results.runs:
