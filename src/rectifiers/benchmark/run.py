@@ -75,8 +75,9 @@ def run_entry(
         if name not in refused and name not in absent
     }
     if not tasks and not any(results.values()):  # nothing is kept, so the function may be mended
-        reason = [*absent.values(), *refused.values()][0]
-        raise InputError(f"{entry.name} cannot be run: {reason}")
+        reasons = [reason for name, reason in refused.items() if name not in absent]
+        reasons += absent.values()
+        raise InputError(f"{entry.name} cannot be run: {reasons[0]}")
     for group, target in targets.items():
         check_unchanged(target.target, config.runs_dir / ".functions" / f"{entry.name}.{group}")
     places: dict[Overrides, tuple[str, float, int]] = {}
