@@ -321,7 +321,7 @@ def build_callbacks(config: RunConfig, folder: Path) -> list[Callback]:
         if isinstance(callback, AVERAGING):
             raise InputError(
                 f"callbacks.{name}._target_={target.target} averages the weights after the last "
-                "checkpoint, so that a later test would read others; leave it out"
+                "checkpoint, so a later test would use other weights; leave it out"
             )
         if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
             callback.dirpath = str(folder / "checkpoints")
