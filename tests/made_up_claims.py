@@ -10,6 +10,7 @@ BASE = [5.0, 7.0, 6.0, 9.0, 4.0]  # seeds differ by more than arms do
 DESCRIBED = """
 statement: The better arm is better
 source: nowhere
+whose: ours
 seeds: 5
 arms: {better: [optim.lr=1], worse: []}
 tests:

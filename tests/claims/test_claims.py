@@ -69,7 +69,7 @@ def test_descriptions_leave_diverged_runs_out(made_up: Any, monkeypatch) -> None
     whole[-1] = altered(whole[-1], LOST)
     without = answer(made_up(), whole)
     claim = made_up(descriptions=described)
-    words = dict.fromkeys(("statement", "source", "not_run"), "x")
+    words = {"statement": "x", "source": "x", "whose": "ours", "not_run": "x"}
     other = Claim(name="other", seeds=5, arms={"another": ()}, **words)
     known = claim_records.arm_hashes() | {"other": {"another": arm_hash(science("another", 0))}}
     monkeypatch.setattr(claim_records, "arm_hashes", lambda: known)

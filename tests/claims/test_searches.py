@@ -16,7 +16,7 @@ ARMS = {"relu": ("optim.lr=0.01",), "prelu": ("activation=prelu", "optim.lr=0.1"
 
 
 def claim_with(search: Search) -> Claim:
-    words = dict.fromkeys(("statement", "source", "not_run"), "x")
+    words = {"statement": "x", "source": "x", "whose": "ours", "not_run": "x"}
     return Claim(name="made_up", arms=ARMS, search=search, **words)
 
 
@@ -109,7 +109,7 @@ def test_arm_is_the_best_of_its_alternatives() -> None:
     ],
 )
 def test_unusable_search_is_refused(given: dict[str, object]) -> None:
-    claim = {"statement": "x", "source": "x", "not_run": "x", "search": given}
+    claim = {"statement": "x", "source": "x", "whose": "ours", "not_run": "x", "search": given}
     with pytest.raises(InputError, match=r"claim/made_up: .*search"):
         parse("made_up", claim)
 

@@ -7,6 +7,7 @@ which no run reads and which holds the fields of `Claim`. For example:
     claim:
       statement: PReLU has a lower error than ReLU
       source: section 2.1, Table 2
+      whose: paper
       seeds: 10
       arms: {relu: [optim.lr=0.01], prelu: [activation=prelu, optim.lr=0.02]}
       tests:
@@ -25,7 +26,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rectifiers.claims.measures import MEASURES, in_words, unit_of
+from rectifiers.claims.measures import MEASURES, RELATIVE, in_words, is_bound, unit_of
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, load_yaml
@@ -105,9 +106,15 @@ class Measured(Section):
             raise ValueError(message) from error
         return self
 
-    def value(self, record: TrainingRecord) -> float | None:
-        """Return the measure of a run."""
-        return MEASURES[self.measure](record, **self.settings)
+    def value(
+        self, record: TrainingRecord, reference: TrainingRecord | None = None
+    ) -> float | None:
+        """Return the measure of a run; one that is relative to a `reference` is None without."""
+        if self.measure not in RELATIVE:
+            return MEASURES[self.measure](record, **self.settings)
+        if reference is None:
+            return None
+        return MEASURES[self.measure](record, reference=reference, **self.settings)
 
     def protocols(self) -> set[str]:
         """Return the test protocols that it reads."""
@@ -128,20 +135,36 @@ class Measured(Section):
 
 class Comparison(Measured):
     """A measure of the arm `of`, or its difference from the arm `minus`, or its ratio to the arm
-    `over`, seed by seed."""
+    `over`, seed by seed. `since` names two arms whose difference is subtracted from that of the
+    first two: a change of the effect, as from short runs to long ones."""
 
     says: str
     """What it tests, in words."""
     of: str
     minus: str | None = None
     over: str | None = None
+    since: tuple[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _check_arms(self) -> "Comparison":
+        if self.minus and self.over:
+            raise ValueError("give either minus or over")
+        if self.since and not self.minus:
+            raise ValueError("since is a change of a difference; give minus")
+        if self.measure in RELATIVE and not self.over:
+            raise ValueError(f"{self.measure} is relative to another arm; give over")
+        return self
 
     def arms(self) -> list[str]:
-        """Return the arm that is measured, and the one that it is held against."""
-        return [arm for arm in (self.of, self.minus or self.over) if arm]
+        """Return the arm that is measured, the one that it is held against, and those of
+        `since`."""
+        return [arm for arm in (self.of, self.minus or self.over, *(self.since or ())) if arm]
 
     def compared(self) -> str:
         """Return the arm with what it is compared with, as in `prelu minus relu`."""
+        if self.since:
+            earlier = " minus ".join(self.since)
+            return f"({self.of} minus {self.minus}) minus ({earlier})"
         if self.minus:
             return f"{self.of} minus {self.minus}"
         return f"{self.of} over {self.over}" if self.over else self.of
@@ -153,19 +176,26 @@ class Comparison(Measured):
 
     def measured(self, records: Sequence[TrainingRecord]) -> tuple[float, ...] | None:
         """Return the measure of each arm's record of one seed; None where one has no number."""
-        values = [self.value(record) for record in records]
+        values = [self.value(record, reference=records[-1]) for record in records]
         finite = tuple(value for value in values if value is not None and math.isfinite(value))
         return finite if len(finite) == len(values) else None
+
+    def is_bound(self, records: Sequence[TrainingRecord]) -> bool:
+        """Return whether only a lower bound of one seed's effect is known."""
+        if self.measure not in RELATIVE:
+            return False
+        return is_bound(records[0], reference=records[-1], **self.settings)
 
     def effect(self, measured: Sequence[float]) -> float | None:
         """Return one seed's effect; None for a ratio that has no finite logarithm."""
         if len(measured) == 1:
             return measured[0]
-        value, other = measured
-        if not self.over:
-            return value - other
-        ratio = value / other if other > 0 else 0.0
-        return ratio if 0 < ratio < math.inf else None
+        value, other, *earlier = measured
+        if self.over:
+            ratio = value / other if other > 0 else 0.0
+            return ratio if 0 < ratio < math.inf else None
+        difference = value - other
+        return difference - (earlier[0] - earlier[1]) if earlier else difference
 
 
 class Test(Comparison):
@@ -206,8 +236,6 @@ class Test(Comparison):
 
     @model_validator(mode="after")
     def _check_criterion(self) -> "Test":
-        if self.minus and self.over:
-            raise ValueError("give either minus or over")
         if self.statistic == "share" and (self.measure not in YES_OR_NO or len(self.arms()) > 1):
             raise ValueError(
                 "statistic=share is of a yes or no of one arm; give one of "
@@ -235,16 +263,23 @@ class Search(Measured):
     measure: str = "final"
     """What the lowest mean of is best; without it the last epoch's validation error."""
     settings: JsonObject = Field(default=VAL_ERROR, alias="with")
+    more_rates: Mapping[str, tuple[Annotated[float, Field(gt=0)], ...]] = Field(default={})
+    """By arm, further rates: a grid grows where its best rate was an end."""
     others: Mapping[str, Mapping[str, tuple[str, ...]]] = Field(default={})
     """By arm, what was searched beside it and lost, such as other slopes: arms by name."""
+
+    def rates_of(self, arm: str) -> list[float]:
+        """Return the grid of an arm, from the lowest rate."""
+        return sorted({*self.rates, *self.more_rates.get(arm, ())})
 
     def arms(self, arms: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Return the runs' overrides by name: each of a claim's `arms`, and each that lost to one,
         at each rate."""
         named_runs = {}
-        for (arm, overrides), rate in product(self.with_others(arms).items(), self.rates):
+        for arm, overrides in self.with_others(arms).items():
             others = [override for override in overrides if not override.startswith(RATE)]
-            named_runs[name_of(arm, rate)] = [*others, f"{RATE}{rate:g}", *self.overrides]
+            for rate in self.rates_of(arm):
+                named_runs[name_of(arm, rate)] = [*others, f"{RATE}{rate:g}", *self.overrides]
         return named_runs
 
     def with_others(self, arms: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
@@ -271,6 +306,8 @@ class Claim(Section):
     statement: str
     source: str
     """A section, a page and its heading, or a reader's question."""
+    whose: Literal["paper", "notes", "other", "ours"]
+    """Who says it: the paper, a reader's notes on it, another paper, or we."""
     seeds: int = Field(default=0, ge=0)
     """How many; a test of fewer is no verdict."""
     first_seed: int = Field(default=0, ge=0)
@@ -282,28 +319,38 @@ class Claim(Section):
     """What the runs that trained show besides, by no criterion; `<claim>/<arm>` is an arm of
     another claim."""
     search: Search | None = None
+    older: tuple[str, ...] = ()
+    """Arms whose runs were made for another claim, before this criterion. What a test compares is
+    unknown then as long as it has another arm, so each test needs one."""
     note: str = ""
     """What a reader must know of the setting, such as why it was changed."""
     is_check: bool = False
     """Whether it follows from theory: its runs test this program and are no evidence."""
     not_run: str = ""
+    undecided: str = ""
+    """Why its runs cannot decide, whatever their intervals: a choice beside the one that is
+    compared, such as an arm's learning rate, may be what made the effect."""
     withdrawn: str = ""
     """Why its design cannot answer: its runs and numbers stay, and are no evidence."""
 
     @model_validator(mode="after")
     def _check(self) -> "Claim":
         used = [("test", arm) for test in self.tests for arm in test.arms()]
-        used += [("search", arm) for arm in (self.search.others if self.search else ())]
+        if self.search:
+            used += [("search", arm) for arm in (*self.search.others, *self.search.more_rates)]
+        used += [("list of older arms", arm) for arm in self.older]
         for kind, arm in used:
             if arm not in self.arms:
                 raise ValueError(f"its {kind} names an arm {arm}, which it does not have")
         if not self.tests and not self.not_run:
             raise ValueError("it has no tests; give one or more")
+        if seen := [test.says for test in self.tests if set(test.arms()) <= set(self.older)]:
+            raise ValueError(
+                f"its test '{seen[0]}' has only arms that are older than the criterion"
+            )
         fewest = max((FEWEST[test.statistic] for test in self.tests), default=0)
         if self.seeds < fewest:
             raise ValueError(f"{self.seeds} seeds are too few for an interval; give {fewest}")
-        if any(comparison.over for comparison in self.descriptions):
-            raise ValueError("a description has over; give minus, or neither")
         return self
 
     def searched(self) -> dict[str, list[str]]:

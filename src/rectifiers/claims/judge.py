@@ -127,8 +127,7 @@ def judge(values: Sequence[float], planned: int, test: Test) -> Finding:
         return Finding(Verdict.NOT_RUN)
     n, statistic, is_share = len(values), test.statistic, test.statistic == "share"
     # a ratio that reaches a bound exactly does so in logarithms, too
-    scale: Callable[[float], float] = math.log if test.over else float
-    in_units: Callable[[float], float] = _exp if test.over else float
+    scale, in_units = _scales(test)
     numbers = list(map(scale, values))
     effect = in_units(median(numbers) if statistic == "median" else fmean(numbers))
     if n < max(planned, FEWEST[statistic]):
@@ -144,6 +143,11 @@ def judge(values: Sequence[float], planned: int, test: Test) -> Finding:
         verdict = Verdict.NO_EFFECT
     low, high, left, right = map(in_units, (*wide, *narrow))
     return Finding(verdict, n, effect, low, high, (left, right), is_share)
+
+
+def _scales(comparison: Comparison) -> tuple[Callable[[float], float], Callable[[float], float]]:
+    """The scale on which effects are averaged, that of logarithms for ratios, and its inverse."""
+    return (math.log, _exp) if comparison.over else (float, float)
 
 
 def _exp(number: float) -> float:
@@ -165,16 +169,18 @@ Pairs = Sequence[Sequence[TrainingRecord]]  # per seed the records of all arms
 @dataclass(frozen=True)
 class Description:
     """A comparison with its finding. measured: of every pair that counts, the measure of `of` and
-    of what it is compared with."""
+    of what it is compared with. bounds: the pairs of which only a lower bound is known."""
 
     comparison: Comparison
     finding: Finding
     measured: Sequence[tuple[float, ...]] = ()
+    bounds: int = 0
 
     def text(self) -> str:
         """Return the effect with its unit and interval."""
         unit = self.comparison.unit()
-        return self.finding.text(f" {unit}" * bool(unit) * (not self.finding.is_share))
+        text = self.finding.text(f" {unit}" * bool(unit) * (not self.finding.is_share))
+        return f"at least {text}" if self.bounds else text
 
 
 @dataclass(frozen=True)
@@ -203,10 +209,17 @@ def describe(comparison: Comparison, pairs: Pairs) -> Description:
     """Return what a comparison gives over the pairs of which no run diverged, judged by nothing.
 
     pairs: of each seed the records of the comparison's arms."""
-    measured, effects = _measured(comparison, _trained(pairs))
-    mean = mean_of(effects) if effects else None
-    numbers = (mean.n, mean.mean, mean.low, mean.high) if mean else ()
-    return Description(comparison, Finding(Verdict.EXPLORATORY, *numbers), measured)
+    trained = _trained(pairs)
+    measured, effects = _measured(comparison, trained)
+    if not effects:
+        return Description(comparison, Finding(Verdict.EXPLORATORY))
+    scale, in_units = _scales(comparison)
+    mean = mean_of([scale(effect) for effect in effects])
+    finding = Finding(
+        Verdict.EXPLORATORY, mean.n, in_units(mean.mean), in_units(mean.low), in_units(mean.high)
+    )
+    bounds = sum(map(comparison.is_bound, trained))
+    return Description(comparison, finding, measured, bounds)
 
 
 def _trained(pairs: Pairs) -> Pairs:
@@ -255,6 +268,8 @@ def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
     ]
     used = {record.run: record for arm in runs.values() for record in arm.values()}
     verdict = combine_verdicts([result.finding.verdict for result in tests])
+    if claim.undecided and verdict not in NO_VERDICT:
+        verdict = Verdict.INCONCLUSIVE
     if claim.withdrawn:
         verdict = Verdict.WITHDRAWN
     return ClaimResult(claim, verdict, tests, descriptions, list(used.values()))
@@ -288,7 +303,8 @@ def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
     counts_guesses = any(lost.values()) and not test.leave_out_diverged
     if counts_guesses and test.statistic == "mean" and not test.over:
         trained = describe(test.model_copy(update={"says": WITHOUT_DIVERGED}), pairs)
-    return TestResult(test, finding, measured, lost, len(pairs), left_out, trained)
+    bounds = sum(map(test.is_bound, counted))
+    return TestResult(test, finding, measured, bounds, lost, len(pairs), left_out, trained)
 
 
 def _check_protocols(test: Test, records: Sequence[TrainingRecord]) -> None:
@@ -305,7 +321,7 @@ def rate_means(search: Search, arm: str, runs: Runs) -> dict[float, float | None
     """Return by learning rate the mean over the search's seeds of what it chooses by; infinity
     where a run diverged, None where one is missing."""
     means: dict[float, float | None] = {}
-    for rate in search.rates:
+    for rate in search.rates_of(arm):
         made = runs.get(name_of(arm, rate), {})
         records = [made[seed] for seed in search.seeds if seed in made]
         values = [search.value(record) for record in records]

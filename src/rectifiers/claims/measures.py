@@ -6,8 +6,8 @@ not even that says anything (the responses of a network that is gone) a measure 
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from statistics import correlation, fmean
+from collections.abc import Callable, Mapping, Sequence
+from statistics import correlation, fmean, geometric_mean
 from typing import TypeVar
 
 from rectifiers.results.tables import table_1_slopes
@@ -18,6 +18,7 @@ from rectifiers.runtime.schema import JsonObject
 F = TypeVar("F", bound=Callable[..., float | None])
 MEASURES: dict[str, Callable[..., float | None]] = {}
 WORDS: dict[str, str] = {}  # by measure
+RELATIVE = ("epochs_to_reach",)  # measures of a run beside another, the reference
 UNITS = {
     "error": "%",
     "error_beyond": "points",
@@ -153,6 +154,62 @@ def reached(record: TrainingRecord, below: float, key: str = "train_loss") -> fl
 def epochs_to(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
     """Return the first epoch whose number is below; where none is, one more than there were."""
     return float(_first_below(record, key, below) or record.science["optim"]["epochs"] + 1)
+
+
+@measure("epochs for the reference's training loss, over the reference's epochs")
+def epochs_to_reach(
+    record: TrainingRecord, at: Sequence[int], reference: TrainingRecord | None = None
+) -> float | None:
+    """Return how many times the reference's epochs a run needs for the same training loss: the
+    geometric mean over the reference's epochs `at`, of the reference itself 1.
+
+    Losses are those before the first drop of the learning rate, smoothed by a centred mean of three
+    epochs, and are interpolated linearly after the last epoch above the level. A level that is not
+    reached counts as reached in the last epoch, so the result is a lower bound (`is_bound`)."""
+    if reference is None or record is reference:
+        return None if reference is None else 1.0
+    last = len(_before_first_drop(reference if has_diverged(record) else record)) - 1
+    factors = [min(x, last) / e for x, e in zip(_times(record, at, reference), at, strict=True)]
+    return geometric_mean(factors)
+
+
+def is_bound(record: TrainingRecord, at: Sequence[int], reference: TrainingRecord) -> bool:
+    """Return whether the run reaches one of the levels of `epochs_to_reach` in no epoch."""
+    return record is not reference and math.inf in _times(record, at, reference)
+
+
+def _times(record: TrainingRecord, at: Sequence[int], reference: TrainingRecord) -> list[float]:
+    """After how many epochs the run is below the reference's loss of each epoch `at`; infinity
+    where it is in none."""
+    losses, levels = _smoothed(record), _smoothed(reference)
+    if not levels.keys() >= set(at):
+        raise InputError(
+            f"run {reference.run} has no smoothed training loss at every epoch of {list(at)} "
+            "before its first drop of the learning rate; give earlier epochs"
+        )
+    return [_time_below(losses, levels[epoch]) for epoch in at]
+
+
+def _time_below(losses: Mapping[int, float], level: float) -> float:
+    """After how many epochs the losses stay at the level or below it."""
+    above = max((epoch for epoch, loss in losses.items() if not loss <= level), default=None)
+    if above is None:
+        return float(min(losses, default=math.inf))
+    if above + 1 not in losses:
+        return math.inf
+    before, after = losses[above], losses[above + 1]
+    return above + (before - level) / (before - after)
+
+
+def _smoothed(record: TrainingRecord) -> dict[int, float]:
+    """By epoch the mean training loss of it and its neighbours, before the rate drops."""
+    losses = _before_first_drop(record)
+    return {i + 1: fmean(losses[i - 1 : i + 2]) for i in range(1, len(losses) - 1)}
+
+
+def _before_first_drop(record: TrainingRecord) -> list[float]:
+    drops = record.drop_epochs
+    return list(record.curve("train_loss"))[: drops[0] if drops else None]
 
 
 @measure("the run diverges")

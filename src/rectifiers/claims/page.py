@@ -16,7 +16,7 @@ from rectifiers.claims.judge import (
     rate_means,
 )
 from rectifiers.claims.records import search_runs
-from rectifiers.results.documents import literal, markdown, without_html
+from rectifiers.results.documents import listed, literal, markdown, without_html
 from rectifiers.results.frame import SAME_IMAGES
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
@@ -60,8 +60,8 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
 def reason(result: ClaimResult) -> str:
     """Return what follows a claim's verdict on its page: why, where its tests do not all say so."""
     claim, tests = result.claim, result.deciding_tests()
-    if claim.withdrawn or claim.not_run:
-        return f": {claim.withdrawn or claim.not_run}"
+    if why := claim.withdrawn or claim.not_run or claim.undecided:
+        return f": {why}"
     if result.verdict is Verdict.NOT_RUN:
         return ": no run of its tests is committed; the command below makes the runs"
     if result.verdict is Verdict.TOO_FEW:
@@ -85,8 +85,8 @@ def _test_line(result: Description) -> list[str]:
     if statistic != "mean":
         words += f" ({statistic} {'of' if statistic == 'share' else 'over'} seeds)"
     elif comparison.minus and result.measured:
-        one, other = map(fmean, zip(*result.measured, strict=True))
-        words += f" ({one:.3g} and {other:.3g})"
+        means = [f"{fmean(values):.3g}" for values in zip(*result.measured, strict=True)]
+        words += f" ({listed(means)})"
     effect = result.text() + narrow
     return [comparison.says, words, n, effect, criterion, str(finding.verdict)]
 

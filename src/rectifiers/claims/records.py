@@ -32,9 +32,9 @@ ENSEMBLES = "ensembles"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
 FOLDERS = ("conf/claim", "conf/experiment/claim")  # of claims: the present one, and the first
 LARGEST_BYTES, LARGEST_PACKED = 2**28, 2**26  # of one file, unpacked and as it lies there
-SEED_FIELDS = {"seeds": 0, "first_seed": 0}  # of a claim, with their defaults
+RUN_FIELDS = {"seeds": 0, "first_seed": 0, "older": []}  # of a claim, with their defaults
 CRITERION_FIELDS = (  # of a test
-    *("measure", "with", "of", "minus", "over", "statistic"),
+    *("measure", "with", "of", "minus", "over", "since", "statistic"),
     *("supported", "contradicted", "leave_out_diverged"),
 )
 SEED_KEYS = ("seed", "data.split_seed")
@@ -211,7 +211,8 @@ def check_criteria(
     """Check that every run was made by a commit with the present criterion and the arm's present
     overrides (who looks first can choose the arm that wins), and that no earlier commit holds an
     answer of the same run under another criterion: who makes a run again, knowing how it ends, has
-    not made the criterion before it.
+    not made the criterion before it. An arm that the claim calls `older` may have runs of commits
+    without the claim.
 
     read: (commit, path of a file in the checkout) -> its text; None where either is not there.
     versions: a path -> the commits that changed it. Returned are commits that are not known here,
@@ -228,6 +229,8 @@ def check_criteria(
             then = _claim_file(claim, commit, read)
             if then is None and read(commit, "README.md") is None:
                 unknown.add(commit)
+            elif then is None and arm in claim.older:
+                continue
             elif then is None or criterion(then) != criterion(text):
                 raise InputError(
                     f"claim/{claim.name} is judged by a criterion or a number of seeds that commit "
@@ -273,6 +276,6 @@ def criterion(text: str) -> list[JsonObject]:
     """Return what decides a claim, of its file: seeds, measures and bounds. Seeds are a part:
     who asks for more after a look stops when the result suits him."""
     claim = (load_yaml(text) or {}).get("claim") or {}
-    seeds = {field: claim.get(field, default) for field, default in SEED_FIELDS.items()}
+    runs = {field: claim.get(field, default) for field, default in RUN_FIELDS.items()}
     tests = claim.get("tests", [])
-    return [seeds, *({field: test.get(field) for field in CRITERION_FIELDS} for test in tests)]
+    return [runs, *({field: test.get(field) for field in CRITERION_FIELDS} for test in tests)]
