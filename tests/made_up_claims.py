@@ -28,7 +28,10 @@ LOST |= {"history": [], "images_per_second": None}
 
 
 def science(arm: str, seed: int) -> dict[str, Any]:
-    data, optim = {"crop_px": 8, "split_seed": seed}, {"lr": float(len(arm)), "epochs": 3}
+    data, optim = (
+        {"crop_px": 8, "split_seed": seed},
+        {"lr": float(len(arm)), "epochs": 3, "global_batch": 128},
+    )
     return SCIENCE | {"seed": seed, "data": data, "optim": optim}
 
 

@@ -61,39 +61,46 @@ def test_a_finding_has_the_numbers_and_the_verdict_of_its_claim(row: str) -> Non
         assert f" {effect} ({interval})" in records or f" {flipped}" in records
 
 
+FOUND = "What the paper says, and what we see here"
+
+
 def test_the_numbers_of_verdicts_are_those_of_the_claims() -> None:
-    claims = (RESULTS / "CLAIMS.md").read_text()
-    line = re.findall(r"^\d+ claims: .*? not run", claims, flags=re.MULTILINE)[0]
-    counts = {name: count for count, name in re.findall(r"(\d+) ([a-z ]+)", line)}
-    text = " ".join(section("What the paper says, and what we find").split())
-    run, *verdicts = re.search(
-        r"Of (\d+) claims .* (\d+) are supported, (\d+) inconclusive, (\d+) contradicted, "
-        r"(\d+) finds? the difference too small to matter, (\d+) is withdrawn "
-        r"and (\d+) ha(?:s|ve) too few runs",
-        text,
-    ).groups()
-    names = "supported", "inconclusive", "contradicted", "no effect that matters", "withdrawn"
-    names = (*names, "too few runs")
-    assert verdicts == [counts[name] for name in names]
-    assert int(run) == int(counts["claims"]) - int(counts["not run"])
+    lines = (RESULTS / "CLAIMS.md").read_text().splitlines()
+    head = next(line for line in lines if line.startswith("| images |"))
+    row = next(line for line in lines if line.startswith("| 32 px and more | the paper's |"))
+    names, numbers = (line.strip("| ").split("|")[2:] for line in (head, row))
+    counts = {
+        name.strip(): number.strip()
+        for name, number in zip(names, numbers, strict=True)
+        if number.strip() and name.strip() != "not run"
+    }
+    text = " ".join(section(FOUND).split())
+    shown = re.findall(
+        r"(\d+) (?:is|are|has) ([a-z ]+?)(?:,| and| \()", text.partition("Of the")[2]
+    )
+    assert {name: number for number, name in shown} == counts
 
 
 def test_settings_beside_the_findings_are_those_of_their_claims() -> None:
-    pages = {page: (RESULTS / page).read_text() for page in re.findall(r"claims/\w+\.md", README)}
-    text = " ".join(section("What the paper says, and what we find").split())
+    text = " ".join(section(FOUND).split())
     seeds, epochs = re.search(r"from CIFAR-10, with (\d) seeds and (\d) epochs", text).groups()
     photographs, more_seeds, more_epochs = re.search(
-        r"Imagenette \(([\d,]+) training .*? (\d) seeds and the paper's (\d+) epochs", text
+        r"Imagenette \(([\d,]+) training .*? (\d) seeds and (\d+) epochs", text
     ).groups()
-    of_cifar = [page for name, page in pages.items() if "cifar" in name]
-    of_imagenette = [page for name, page in pages.items() if "imagenette" in name]
-    assert all(f" {epochs} epochs of" in page and f"| {seeds} |" in page for page in of_cifar)
-    setting = f" {more_epochs} epochs of {photographs} images"
-    assert all(setting in page and f"| {more_seeds} |" in page for page in of_imagenette)
-    slope = re.search(r"best fixed slope \(([\d.]+)\)", text)[1]
-    assert f"activation.slope={slope} " in pages["claims/imagenette_learned_slope.md"]
+    rows = re.findall(r"^\| .*After ([\d,]+) steps.*\((results/claims/\w+\.md)\) \|$", README, re.M)
+    assert len(rows) == 4
+    for steps, path in rows:
+        page, is_cifar = (ROOT / path).read_text(), "cifar" in path
+        length = f" {epochs if is_cifar else more_epochs} epochs ({steps} steps)"
+        assert length in page
+        assert f"| {seeds if is_cifar else more_seeds} |" in page
+        assert is_cifar or f"each of {photographs} images" in page
+    slope = re.search(r"a slope fixed at ([\d.]+)", text)[1]
+    page = (RESULTS / "claims/imagenette_learned_slope.md").read_text()
+    assert f"activation.slope={slope} " in page
     low, high = re.search(r"from ([\d.]+) to ([\d.]+) %", text).groups()
-    assert f"prelu minus relu ({high} and {low})" in pages["claims/imagenette_table2.md"]
+    page = (RESULTS / "claims/imagenette_table2.md").read_text()
+    assert f"prelu minus relu ({high} and {low})" in page
 
 
 def test_picture_shows_the_runs_that_the_text_counts() -> None:

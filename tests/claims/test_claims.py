@@ -264,7 +264,7 @@ def test_the_claims_of_conf_are_complete() -> None:
             "run scripts/report.py claims"
         )
         assert claim.statement[-1] != "."
-        used = {arm for test in claim.tests for arm in (test.of, test.minus, test.over)}
+        used = {arm for test in claim.tests for arm in test.arms()}
         used |= {arm for described in claim.descriptions for arm in described.arms()}
         assert set(claim.arms) <= used, claim.name
     for claim in claims():

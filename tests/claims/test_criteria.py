@@ -65,6 +65,26 @@ def test_an_arm_that_was_chosen_after_its_runs_is_refused() -> None:
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
+def test_an_older_arm_may_have_run_before_the_claim_stood() -> None:
+    older = CLAIM.model_copy(update={"older": ("prelu",)})
+    elsewhere = committed(old=None, new=TEXT)
+    assert check_criteria([(older, runs(old=3, new=1))], elsewhere) == set()
+    then = TEXT.replace("below: -0.2", "below: -0.1")  # the claim stood, with another criterion
+    with pytest.raises(InputError, match="commit old"):
+        check_criteria([(older, runs(old=3, new=1))], committed(old=then, new=TEXT))
+    relu = {"relu": runs(old=3)["prelu"]}
+    with pytest.raises(InputError, match="commit old"):
+        check_criteria([(older, relu)], elsewhere)
+
+
+def test_a_test_of_older_arms_alone_is_refused(made_up) -> None:
+    assert made_up(older=["worse"]).older == ("worse",)
+    with pytest.raises(InputError, match="'lower error' has only arms that are older"):
+        made_up(older=["worse", "better"])
+    with pytest.raises(InputError, match="older arms names an arm third"):
+        made_up(older=["third"])
+
+
 @pytest.mark.parametrize("folder", ["conf/claim", "conf/experiment/claim"])
 def test_criterion_is_read_at_both_paths(folder: str) -> None:
     texts = {"README.md": "read me", f"{folder}/table2.yaml": TEXT}

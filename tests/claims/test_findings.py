@@ -1,8 +1,8 @@
 """The pages of findings and questions: words from the claims' effects, in rows."""
 
 import re
-from pathlib import Path
 
+import pytest
 import yaml
 
 from conftest import ROOT
@@ -11,35 +11,33 @@ from made_up_claims import BASE, LOST, runs
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import ClaimResult, Verdict, answer
 from rectifiers.claims.page import FOLDER, claim_page
-from rectifiers.claims.report import answer_rows, pages
+from rectifiers.claims.report import answer_rows, counts_table, pages
 
 RESULTS = ROOT / "results"
 DOWN = [b - x for b, x in zip(BASE, (1.0, 1.1, 0.9, 1.0, 1.0), strict=True)]
 
 
-def row(tmp_path: Path, result: ClaimResult, words: str) -> list[str]:
-    path = tmp_path / "rows.yaml"
+def row(result: ClaimResult, words: str) -> list[str]:
     entry = {"question": "Which?", "paper": "That.", "find": {result.claim.name: words}}
-    path.write_text(yaml.safe_dump([entry]))
-    return answer_rows(path, [result])[1]
+    return answer_rows([entry], [result])[1]
 
 
-def test_a_row_has_words_evidence_and_verdict(made_up, tmp_path: Path) -> None:
+def test_a_row_has_words_evidence_and_verdict(made_up) -> None:
     result = answer(made_up(), runs(DOWN, BASE))
-    question, paper, words, evidence, verdict = row(tmp_path, result, "{answer}: it {0:the error}.")
+    question, paper, words, evidence, verdict = row(result, "{answer}: it {0:the error}.")
     assert (question, paper) == ("Which?", "That.")
     assert words == "Yes: it lowers the error by 1 (0.912 to 1.09), n = 5."
     assert evidence.endswith("(figures/claims/made_up.svg)")
-    assert verdict == "supported ([made_up](claims/made_up.md))"
+    assert verdict == "seen here ([made_up](claims/made_up.md))"
     lost = [altered(run, LOST) if run.seed == 0 else run for run in runs(DOWN, BASE)[:1]]
     result = answer(made_up(), [*lost, *runs(DOWN, BASE)[1:]])
-    words = row(tmp_path, result, "{t0:it}; {lost} diverged")[2]
+    words = row(result, "{t0:it}; {lost} diverged")[2]
     assert words == "lowers it by 1 (0.87 to 1.13), n = 4; 1 of 5 diverged"
 
 
 def test_all_claims_have_a_page() -> None:
     texts = pages([answer(claim, []) for claim in claims()])
-    assert len(re.findall(r"^\| \w", texts["FINDINGS.md"], re.M)) == 1 + 10
+    assert len(re.findall(r"^\| \w", texts["FINDINGS.md"], re.M)) == 3 + 11  # heads and questions
     for claim in claims():
         assert texts[f"claims/{claim.name}.md"].startswith(f"# {claim.statement}\n"), claim.name
         assert texts["CLAIMS.md"].count(f"(claims/{claim.name}.md)") == 1
@@ -48,9 +46,11 @@ def test_all_claims_have_a_page() -> None:
 
 
 def test_report_has_negative_results_first() -> None:
-    negative, positive = (RESULTS / "REPORT.md").read_text().split("### Supported")
+    negative, positive = (RESULTS / "REPORT.md").read_text().split("### Seen here")
     rows = (RESULTS / "FINDINGS.md").read_text()
-    for name in re.findall(r"contradicted \(\[(\w+)\]", rows):
+    names = re.findall(r"opposite seen here \(\[(\w+)\]", rows)
+    assert names
+    for name in names:
         assert f"[{name}]" in negative.partition("## Results")[2], name
     assert "## What was easy" in positive
 
@@ -63,3 +63,48 @@ def test_a_withdrawn_claim_keeps_its_numbers(made_up) -> None:
     page = claim_page(result, [])
     assert "**Withdrawn**: It cannot answer." in page
     assert "| -1 points (-1.09 to -0.912) |" in page
+
+
+def test_an_undecided_claim_is_not_clear_whatever_its_interval(made_up) -> None:
+    result = answer(made_up(undecided="Its rates differ."), runs(DOWN, BASE))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.tests[0].finding.verdict is Verdict.SUPPORTED
+    assert "**Not clear here**: Its rates differ." in claim_page(result, [])
+    assert answer(made_up(undecided="Its rates differ."), []).verdict is Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("arms", "measure", "is_said"),
+    [
+        ({"better": ["activation=prelu"], "worse": []}, "error", True),
+        ({"better": ["activation=prelu"], "worse": ["activation=identity"]}, "error", False),
+        ({"better": ["activation=prelu"], "worse": []}, "final", False),
+        ({"better": ["init=he"], "worse": ["init=xavier"]}, "error", False),
+    ],
+)
+def test_a_page_says_where_no_activation_has_not_run(made_up, arms, measure, is_said) -> None:
+    claim: Claim = made_up(arms=arms)
+    claim = claim.model_copy(
+        update={"tests": [claim.tests[0].model_copy(update={"measure": measure})]}
+    )
+    page = claim_page(ClaimResult(claim, Verdict.NOT_RUN), [])
+    assert ("No activation not run here" in page) is is_said
+
+
+def test_claims_are_counted_by_whose_they_are_and_digits_apart(made_up) -> None:
+    digits, papers = made_up(), made_up(whose="paper")
+    large = [
+        altered(run, {"science.data.crop_px": 32, "choices.data": "cifar10"})
+        for run in runs(DOWN, BASE)
+    ]
+    results = [
+        answer(digits, runs(DOWN, BASE)),
+        ClaimResult(papers, Verdict.CONTRADICTED, records=large),
+        ClaimResult(papers, Verdict.CONTRADICTED, records=large),
+    ]
+    lines = counts_table(results).splitlines()
+    assert lines[0] == "| images | whose claim | opposite seen here | seen here |"
+    assert lines[2:] == [
+        "| 32 px and more | the paper's | 2 |  |",
+        "| digits, and 16 px and less | our own |  | 1 |",
+    ]

@@ -8,11 +8,13 @@ import pytest
 from scipy.stats import binomtest
 
 from made_up import result, training
+from made_up_claims import record
 from rectifiers.claims.claims import FEWEST, claims
 from rectifiers.claims.claims import Test as Criterion  # which pytest would collect
 from rectifiers.claims.judge import (
     Verdict,
     _test_result,
+    answer,
     combine_verdicts,
     judge,
     median_interval,
@@ -175,3 +177,29 @@ def test_an_effect_that_is_there_is_found() -> None:
     draw = np.random.default_rng(1)
     assert share_of(S, LOWER, draw.normal(-2.2, 1, (400, 10))) > 0.99
     assert share_of(S, SAME, draw.normal(0, 0.4, (400, 10))) > 0.9
+
+
+def test_a_change_of_a_difference_needs_both_differences(made_up) -> None:
+    """Arms gain 3 and 1 points: the gain shrinks by 2."""
+    arms: dict[str, list[str]] = {arm: [] for arm in ("long", "long_relu", "short", "short_relu")}
+    change = {
+        "says": "the same",
+        "measure": "error",
+        "of": "long",
+        "minus": "long_relu",
+        "since": ["short", "short_relu"],
+        "supported": {"within": [-0.5, 0.5]},
+        "contradicted": {"outside": [-0.5, 0.5]},
+    }
+    errors = {"long": 19.0, "long_relu": 20.0, "short": 22.0, "short_relu": 25.0}
+    claim = made_up(arms=arms, tests=[change])
+    whole = [
+        record(arm, seed, error + 0.01 * seed * (arm == "long"))
+        for arm, error in errors.items()
+        for seed in range(5)
+    ]
+    test = answer(claim, whole).tests[0]
+    assert test.finding.effect == pytest.approx(2.02)
+    assert test.finding.verdict == "contradicted"
+    without = [run for run in whole if run.science["optim"]["lr"] != float(len("short"))]
+    assert answer(claim, without).verdict == "not run"

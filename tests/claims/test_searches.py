@@ -42,6 +42,16 @@ def test_every_arm_is_searched_at_every_rate() -> None:
     assert len(SEARCH.arms(ARMS)) == 6
 
 
+def test_a_grid_grows_for_one_arm_alone() -> None:
+    grown = SEARCH.model_copy(update={"more_rates": {"relu": (0.3,)}})
+    assert len(grown.arms(ARMS)) == 7
+    assert grown.arms(ARMS)["relu at 0.3"] == ["optim.lr=0.3", "trainer.max_epochs=1"]
+    made = runs("relu", 30.0, 20.0, 40.0)
+    assert best(grown, "relu", made) is None  # the new rate is missing
+    assert best(grown, "relu", made | {name_of("relu", 0.3): {1000: found(10.0)}}) == 0.3
+    assert best(grown, "prelu", runs("prelu", 30.0, 20.0, 40.0)) == 0.01
+
+
 def test_the_best_rate_has_the_lowest_last_error() -> None:
     assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 40.0)) == 0.01
     assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 20.0)) == 0.001

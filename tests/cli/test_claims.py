@@ -63,7 +63,7 @@ def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
             other.unlink()
     for page in ("findings", "questions"):
         path = place / "src" / "rectifiers" / "claims" / f"{page}.yaml"
-        path.write_text('- {question: "Is it kept?", find: {signal: "By {0}."}}\n')
+        path.write_text('- {question: "Is it kept?", whose: ours, find: {signal: "By {0}."}}\n')
     # for five
     text = asked.read_text().replace("seeds: 10", "seeds: 5").replace("[0.97, 1.03]", "[0.9, 1.1]")
     asked.write_text(text)

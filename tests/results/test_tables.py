@@ -185,10 +185,8 @@ def test_protocols_share_no_table() -> None:
     assert [exclusion_reason(each) for each in held_out] == [None, None]
     text = rendered(*papers, *held_out)
     for size in ("100 images, chosen and tested on the same images", "80 images"):
-        assert (
-            f"## Protocols and their cost on digits (width 0.25, 32 px, 75 epochs of {size})"
-            in text
-        )
+        setting = f"width 0.25, 32 px, 75 epochs (0 steps) of {size}"
+        assert f"## Protocols and their cost on digits ({setting})" in text
     assert "| ours, digits 1 | ours, digits 2 |" in text
     assert "n = 4" not in text
 

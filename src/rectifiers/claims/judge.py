@@ -3,7 +3,7 @@ that stood in the configuration before the runs."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean, median
 
@@ -41,7 +41,18 @@ class Verdict(StrEnum):
     NOT_RUN = "not run"
     EXPLORATORY = "exploratory"  # of a comparison without a criterion
 
+    @property
+    def shown(self) -> str:
+        """What pages print: below the paper's scale a verdict speaks of what was seen here."""
+        return SHOWN.get(self, self.value)
 
+
+SHOWN = {
+    Verdict.CONTRADICTED: "opposite seen here",
+    Verdict.INCONCLUSIVE: "not clear here",
+    Verdict.NO_EFFECT: "no difference that matters here",
+    Verdict.SUPPORTED: "seen here",
+}
 NO_VERDICT = (Verdict.TOO_FEW, Verdict.NOT_RUN)
 NO_EVIDENCE = (*NO_VERDICT, Verdict.WITHDRAWN)
 
@@ -79,7 +90,7 @@ class Finding:
     """An effect over `n` seeds (NaN where there is none) with its 95 % interval.
 
     narrow: the 90 % interval, which decides on equivalence. is_share: whether the effect is a share
-    of the seeds."""
+    of the seeds. is_bound: whether of a seed only a lower bound is known."""
 
     verdict: Verdict
     n: int = 0
@@ -88,6 +99,7 @@ class Finding:
     high: float = math.inf
     narrow: tuple[float, float] = (-math.inf, math.inf)
     is_share: bool = False
+    is_bound: bool = False
 
     def text(self, unit: str = "", sign: int = 1) -> str:
         """Return the effect times `sign` with its interval; a share as `6 of 6 seeds` with its
@@ -100,7 +112,8 @@ class Finding:
             return f"{self.effect * self.n:.0f} of {self.n} seeds{unit}" + spread * has_interval
         low, high = sorted((sign * self.low, sign * self.high))
         spread = f" ({low:.3g} to {high:.3g})" * has_interval
-        return f"{sign * self.effect:.3g}{unit}{spread}"
+        least = "at least " if self.is_bound else ""
+        return f"{least}{sign * self.effect:.3g}{unit}{spread}"
 
     def __format__(self, spec: str) -> str:
         """Return the text with n. With `the error|points` it says whether the interval lowers or
@@ -169,18 +182,16 @@ Pairs = Sequence[Sequence[TrainingRecord]]  # per seed the records of all arms
 @dataclass(frozen=True)
 class Description:
     """A comparison with its finding. measured: of every pair that counts, the measure of `of` and
-    of what it is compared with. bounds: the pairs of which only a lower bound is known."""
+    of what it is compared with."""
 
     comparison: Comparison
     finding: Finding
     measured: Sequence[tuple[float, ...]] = ()
-    bounds: int = 0
 
     def text(self) -> str:
         """Return the effect with its unit and interval."""
         unit = self.comparison.unit()
-        text = self.finding.text(f" {unit}" * bool(unit) * (not self.finding.is_share))
-        return f"at least {text}" if self.bounds else text
+        return self.finding.text(f" {unit}" * bool(unit) * (not self.finding.is_share))
 
 
 @dataclass(frozen=True)
@@ -215,11 +226,10 @@ def describe(comparison: Comparison, pairs: Pairs) -> Description:
         return Description(comparison, Finding(Verdict.EXPLORATORY))
     scale, in_units = _scales(comparison)
     mean = mean_of([scale(effect) for effect in effects])
-    finding = Finding(
-        Verdict.EXPLORATORY, mean.n, in_units(mean.mean), in_units(mean.low), in_units(mean.high)
-    )
-    bounds = sum(map(comparison.is_bound, trained))
-    return Description(comparison, finding, measured, bounds)
+    effect, low, high = map(in_units, (mean.mean, mean.low, mean.high))
+    is_bound = any(map(comparison.is_bound, trained))
+    finding = Finding(Verdict.EXPLORATORY, mean.n, effect, low, high, is_bound=is_bound)
+    return Description(comparison, finding, measured)
 
 
 def _trained(pairs: Pairs) -> Pairs:
@@ -247,7 +257,8 @@ class ClaimResult:
     def deciding_tests(self) -> list[TestResult]:
         """Return the tests that give the claim a verdict which the others do not have."""
         tests = [test for test in self.tests if test.finding.verdict is self.verdict]
-        return tests if len(tests) < len(self.tests) and self.verdict not in NO_EVIDENCE else []
+        decide = self.verdict not in NO_EVIDENCE and not self.claim.undecided
+        return tests if decide and len(tests) < len(self.tests) else []
 
     def deciding_part(self) -> str:
         """Return how many tests give the verdict, as in `1 of 2 tests`; empty where all do."""
@@ -303,8 +314,8 @@ def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
     counts_guesses = any(lost.values()) and not test.leave_out_diverged
     if counts_guesses and test.statistic == "mean" and not test.over:
         trained = describe(test.model_copy(update={"says": WITHOUT_DIVERGED}), pairs)
-    bounds = sum(map(test.is_bound, counted))
-    return TestResult(test, finding, measured, bounds, lost, len(pairs), left_out, trained)
+    finding = replace(finding, is_bound=any(map(test.is_bound, counted)))
+    return TestResult(test, finding, measured, lost, len(pairs), left_out, trained)
 
 
 def _check_protocols(test: Test, records: Sequence[TrainingRecord]) -> None:

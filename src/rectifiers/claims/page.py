@@ -17,16 +17,23 @@ from rectifiers.claims.judge import (
 )
 from rectifiers.claims.records import search_runs
 from rectifiers.results.documents import listed, literal, markdown, without_html
-from rectifiers.results.frame import SAME_IMAGES
+from rectifiers.results.frame import SAME_IMAGES, length_of
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.files import load_yaml
 
 FOLDER = Path(__file__).parent
 FIGURES = "figures/claims"  # below results/
+LARGEST_SMALL_PX = 16
 UNTRAINED = 1e-20  # a learning rate below it moves no weight
 CONTENTS = {"9cc199493aade0c6e1fea908bb89d1a1": "imagenette"}  # what a folder of images holds
 COMMAND = "python scripts/claims.py run"
+WHOSE = {
+    "paper": "the paper's",
+    "notes": "a reader's notes",
+    "other": "other papers and courses",
+    "ours": "our own",
+}
 MENTION = re.compile(r"\bclaim/(\w+)")
 
 
@@ -44,11 +51,13 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
         "claim",
         result=result,
         claim=result.claim,
-        reason=reason(result),
+        reason=_with_links(reason(result)),
+        whose=WHOSE[result.claim.whose],
         source=_with_links(result.claim.source),
         note=_with_links(result.claim.note),
         folder=f"../{FIGURES}",
         has_figure=has_figure(result),
+        lacks_identity=lacks_identity(result.claim),
         command=f"{COMMAND} {result.claim.name}",
         setting=without_html(printable(scale(result, short=False))),
         tests=markdown(head, lines) if lines else "",
@@ -88,7 +97,7 @@ def _test_line(result: Description) -> list[str]:
         means = [f"{fmean(values):.3g}" for values in zip(*result.measured, strict=True)]
         words += f" ({listed(means)})"
     effect = result.text() + narrow
-    return [comparison.says, words, n, effect, criterion, str(finding.verdict)]
+    return [comparison.says, words, n, effect, criterion, finding.verdict.shown]
 
 
 def _narrow(result: TestResult) -> str:
@@ -105,11 +114,12 @@ def _narrow(result: TestResult) -> str:
 def _criterion(test: Test) -> str:
     """The criterion in words: of a share in percent, and with the effects too small to matter."""
     if test.statistic == "share":
-        regions = (("supported", test.supported), ("contradicted", test.contradicted))
+        regions = (("seen", test.supported), ("opposite", test.contradicted))
         return ", ".join(f"{name} {x.side} {100 * x.bounds[0]:g} %" for name, x in regions)
-    negligible = test.negligible()
-    bounds = " to ".join(f"{bound:.3g}" for bound in negligible.bounds) if negligible else ""
-    return test.criterion() + f", no effect that matters within {bounds}" * bool(bounds)
+    region = test.negligible()
+    bounds = " to ".join(f"{bound:.3g}" for bound in region.bounds) if region else ""
+    negligible = f", no difference that matters within {bounds}" if bounds else ""
+    return f"seen {test.supported}, opposite {test.contradicted}{negligible}"
 
 
 def _with_links(text: str) -> str:
@@ -155,8 +165,7 @@ def scale(result: ClaimResult, short: bool = True) -> str:
     data = sorted({f"{data_of(run)} at {run.science['data']['crop_px']} px" for run in runs})
     if not short and "imagenette" in map(data_of, runs):
         data.append("photographs of 224 px (larger scales are enlargements)")
-    epochs = sorted({run.science["optim"]["epochs"] for run in runs})
-    length = f"{_or(epochs)} epoch{'s' * (epochs != [1])}"
+    length = lengths(runs)
     rates = {run.science["optim"]["lr"] for run in runs}
     is_untrained = max(rates) < UNTRAINED
     by_model: dict[str, list[TrainingRecord]] = {}
@@ -171,10 +180,38 @@ def scale(result: ClaimResult, short: bool = True) -> str:
         return ", ".join([*data, *networks, "untrained" if is_untrained else length])
     images = ", ".join(sorted({f"{run.images.train:,}" for run in runs}))
     same = [SAME_IMAGES] if any(run.images.test is None for run in runs) else []
-    length += f" of {images} images"
+    length += f", each of {images} images"
     if is_untrained:
         length = f"untrained ({length} at a learning rate of {max(rates):g})"
     return ", ".join([*data, *networks, *_fc_std(runs), length, *same])
+
+
+def lengths(runs: Iterable[TrainingRecord]) -> str:
+    """Return how long the runs train, as in `75 epochs (4,950 steps)`."""
+    by_length = sorted(runs, key=lambda run: run.science["optim"]["epochs"])
+    return " or ".join(dict.fromkeys(map(length_of, by_length)))
+
+
+def is_small(result: ClaimResult) -> bool:
+    """Return whether all of a claim's runs have images of digits, or of at most 16 px."""
+    return bool(result.records) and all(
+        data_of(run).startswith("digits") or run.science["data"]["crop_px"] <= LARGEST_SMALL_PX
+        for run in result.records
+    )
+
+
+def lacks_identity(claim: Claim) -> bool:
+    """Return whether a claim compares activations by their error without a network that has
+    none."""
+    by_error = [t for t in claim.tests if t.measure.startswith("error") and len(t.arms()) > 1]
+    compared = {_activation(claim, arm) for test in by_error for arm in test.arms()}
+    everything = {_activation(claim, arm) for arm in claim.arms}
+    return len(compared) > 1 and "activation=identity" not in everything
+
+
+def _activation(claim: Claim, arm: str) -> str:
+    """What an arm says of the activation; empty where it is that of the claim's setting."""
+    return " ".join(x for x in claim.arms[arm] if x.startswith("activation"))
 
 
 def _fc_std(runs: Iterable[TrainingRecord]) -> list[str]:

@@ -3,13 +3,22 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import NO_EVIDENCE, NO_VERDICT, ClaimResult, Finding, Verdict
 from rectifiers.claims.measures import error, has_diverged
-from rectifiers.claims.page import FIGURES, FOLDER, claim_page, data_of, render, scale
+from rectifiers.claims.page import (
+    FIGURES,
+    FOLDER,
+    WHOSE,
+    claim_page,
+    data_of,
+    is_small,
+    lengths,
+    render,
+    scale,
+)
 from rectifiers.claims.records import arm_hashes, arm_of, runs_of
 from rectifiers.results.documents import listed, markdown
 from rectifiers.results.frame import code_of, machine_of, protocol_exclusion_reason
@@ -17,8 +26,15 @@ from rectifiers.results.tables import Row, layout
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import load_yaml
+from rectifiers.runtime.schema import JsonObject
 
 R = TypeVar("R", TrainingRecord, EnsembleRecord, Member)
+ASKED = {  # the first columns of a table of questions, by the keys of its file
+    "question": "question",
+    "paper": "the paper says",
+    "reader": "a reader of the ICCV version says",
+}
+ASKERS = {"paper": "", "ours": " (our question)", "notes": " (a reader's question)"}
 ANSWERS = {  # to a question that a claim's statement affirms
     Verdict.SUPPORTED: "Yes",
     Verdict.CONTRADICTED: "No",
@@ -78,25 +94,34 @@ def pages(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()
     """Return all documents by their path below results/, from the claims and all their records,
     those of searches among them."""
     texts = {"CLAIMS.md": claims_page(results), "REPORT.md": report_page(results, records)}
-    for name in ("findings", "questions"):
-        rows = answer_rows(FOLDER / f"{name}.yaml", results)
-        texts[f"{name.upper()}.md"] = render(name, rows=markdown(rows[0], rows[1:]))
+    rows = answer_rows(load_yaml((FOLDER / "questions.yaml").read_text()), results)
+    texts["QUESTIONS.md"] = render("questions", rows=markdown(rows[0], rows[1:]))
+    texts["FINDINGS.md"] = findings_page(results)
     for result in results:
         texts[f"claims/{result.claim.name}.md"] = claim_page(result, records)
     return texts
 
 
-def answer_rows(path: Path, results: Iterable[ClaimResult]) -> list[list[str]]:
-    """Return the questions of a file below their head, with a row for each claim that answers;
-    raise an InputError where it names a claim, or an effect of one, that is not there."""
-    entries = load_yaml(path.read_text())
+def findings_page(results: Sequence[ClaimResult]) -> str:
+    """Return FINDINGS.md: a table for the paper's claims, our own questions, and a reader's."""
+    tables: dict[str, str] = {}
+    entries = load_yaml((FOLDER / "findings.yaml").read_text())
+    for whose in ("paper", "ours", "notes"):
+        chosen = [entry for entry in entries if entry["whose"] == whose]
+        head, *rows = answer_rows(chosen, results) if chosen else [[]]
+        tables[whose] = markdown(head, rows) if rows else "None.\n"
+    return render("findings", **tables)
+
+
+def answer_rows(entries: Sequence[JsonObject], results: Iterable[ClaimResult]) -> list[list[str]]:
+    """Return questions below their head, with a row for each claim that answers; raise an
+    InputError where one names a claim, or an effect of one, that is not there."""
     by_name = {result.claim.name: result for result in results}
-    asked = ["question", "paper"] if "paper" in entries[0] else ["question"]
-    head = ["question", "the paper says"][: len(asked)]
-    rows = [[*head, "we find", "evidence", "verdict"]]
+    asked = [key for key in ASKED if key in entries[0]]
+    rows = [[*(ASKED[key] for key in asked), "we find", "evidence", "verdict"]]
     for entry in entries:
         cells = [entry[key] for key in asked]
-        for name, words, verdict in _answers(entry["find"], by_name, path):
+        for name, words, verdict in _answers(entry["find"], by_name):
             evidence = f"{scale(by_name[name])}, [figure]({FIGURES}/{name}.svg)"
             rows.append([*cells, words or "-", evidence if words else "-", verdict])
             cells = [""] * len(asked)
@@ -104,17 +129,17 @@ def answer_rows(path: Path, results: Iterable[ClaimResult]) -> list[list[str]]:
 
 
 def _answers(
-    texts: Mapping[str, str], by_name: Mapping[str, ClaimResult], path: Path
+    texts: Mapping[str, str], by_name: Mapping[str, ClaimResult]
 ) -> list[tuple[str, str, str]]:
     """Return name, words and verdict of each claim; those without a verdict have no words, and
     come last."""
     if unknown := texts.keys() - by_name.keys():
-        raise InputError(f"{path.name} names {unknown.pop()}, which is not a claim")
+        raise InputError(f"{unknown.pop()}, which a page's words name, is not a claim")
     answers = []
     for name in sorted(texts, key=lambda name: by_name[name].verdict in NO_VERDICT):
         result = by_name[name]
         is_judged = result.verdict not in NO_VERDICT
-        words = _in_words(texts[name], result, path) if is_judged else ""
+        words = _in_words(texts[name], result) if is_judged else ""
         answers.append((name, words, _linked(result)))
     return answers
 
@@ -126,7 +151,7 @@ def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
     by_name = {result.claim.name: result for result in results}
     texts = {}
     for entry in load_yaml(path.read_text()):
-        answers = _answers(entry["find"], by_name, path)
+        answers = _answers(entry["find"], by_name)
         found = [f"{words or 'Not judged yet'}: {verdict}" for _, words, verdict in answers]
         ours = ". ".join(found) or entry.get("ours") or "No claim tests this"
         texts[entry["question"]] = f"**The paper:** {entry['paper']} **Ours:** {ours}."
@@ -135,22 +160,25 @@ def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
 
 def _linked(result: ClaimResult) -> str:
     name, part = result.claim.name, result.deciding_part()
-    return f"{result.verdict} ([{name}](claims/{name}.md){f', {part}' * bool(part)})"
+    return f"{result.verdict.shown} ([{name}](claims/{name}.md){f', {part}' * bool(part)})"
 
 
-def _in_words(text: str, result: ClaimResult, path: Path) -> str:
+def _in_words(text: str, result: ClaimResult) -> str:
     """Return a text with the effects that it names: {0} the first test, {d0} the first description,
     {t0} the first test where no run diverged, {lost} how many of its runs did, {answer} the verdict
-    as a reply."""
+    as a reply, {length} the epochs and steps."""
     tests, lost = result.tests, result.tests[0].diverged.values()
     named: dict[str, Finding | str] = {"answer": ANSWERS.get(result.verdict, "Undecided")}
+    named["length"] = lengths(result.records)
     named["lost"] = ", ".join(f"{n} of {tests[0].seeds}" for n in lost if n)
     named |= {f"d{i}": described.finding for i, described in enumerate(result.descriptions)}
     named |= {f"t{i}": test.trained.finding for i, test in enumerate(tests) if test.trained}
     try:
         return text.format(*(test.finding for test in tests), **named)
     except (KeyError, IndexError) as missing:
-        raise InputError(f"{path.name}: {result.claim.name} has no {{{missing}}}") from missing
+        raise InputError(
+            f"the words for {result.claim.name} name {missing}, which it has not"
+        ) from missing
 
 
 def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord]) -> str:
@@ -163,11 +191,12 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
         run = [by_name[n] for n in entry["find"] if by_name[n].verdict not in NO_VERDICT]
         shown += run[:1] + [r for r in run[1:] if r.verdict is Verdict.CONTRADICTED]
         for name in (result.claim.name for result in run):
-            words = _in_words(entry["find"][name], by_name[name], path)
-            lines[name] = f"{entry['question']} {words} ([{name}](claims/{name}.md))"
-    groups: dict[Verdict, list[str]] = {}
+            words = _in_words(entry["find"][name], by_name[name])
+            asked = entry["question"] + ASKERS[entry["whose"]]
+            lines[name] = f"{asked} {words} ([{name}](claims/{name}.md))"
+    groups: dict[str, list[str]] = {}
     for result in in_order(shown):
-        groups.setdefault(result.verdict, []).append(lines[result.claim.name])
+        groups.setdefault(result.verdict.shown, []).append(lines[result.claim.name])
     machines = (record.provenance.machine for record in records)
     names = sorted(
         {machine.cpu if machine.device == "cpu" else machine.device for machine in machines}
@@ -180,7 +209,7 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
         "report",
         verdict=lambda name: _linked(by_name[name]) if name in by_name else "not a claim",
         groups=groups,
-        counts=_counts([result for result in results if not result.claim.is_check]),
+        counts=counts_table(results),
         runs=f"{len(records):,}",
         cpu_hours=f"{seconds[True] / 3600:.0f}",
         gpu_hours=f"{seconds[False] / 3600:.1f}",
@@ -197,7 +226,7 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
     return render(
         "claims",
         count=len(evidence),
-        counts=_counts(evidence),
+        counts=counts_table(results),
         judged=len(judged),
         supported=sum(max(t.comparison.chance() for t in r.tests) for r in judged),
         contradicted=sum(0.025 * len(result.tests) for result in judged),
@@ -206,9 +235,21 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
     )
 
 
-def _counts(results: Sequence[ClaimResult]) -> str:
-    numbers = Counter(result.verdict for result in results)
-    return ", ".join(f"{numbers[verdict]} {verdict}" for verdict in Verdict if numbers[verdict])
+def counts_table(results: Iterable[ClaimResult]) -> str:
+    """Return how many claims have each verdict, by the size of their images and whose they are."""
+    counted: Counter[tuple[bool, str, Verdict]] = Counter(
+        (is_small(result), result.claim.whose, result.verdict)
+        for result in results
+        if not result.claim.is_check
+    )
+    shown = [verdict for verdict in Verdict if any(key[2] is verdict for key in counted)]
+    rows = []
+    for small, images in ((False, "32 px and more"), (True, "digits, and 16 px and less")):
+        for whose, words in WHOSE.items():
+            numbers = [counted[small, whose, verdict] for verdict in shown]
+            if any(numbers):
+                rows.append([images, words, *(str(number or "") for number in numbers)])
+    return markdown(["images", "whose claim", *(f"{verdict.shown}" for verdict in shown)], rows)
 
 
 def _claim_row(result: ClaimResult) -> list[str]:
@@ -216,7 +257,7 @@ def _claim_row(result: ClaimResult) -> list[str]:
     effects = [f"{test.comparison.says}: {test.text()}" for test in result.tests]
     n = dict.fromkeys(test.counts() for test in result.tests)
     part = result.deciding_part()
-    verdict = str(result.verdict) + " (a check)" * claim.is_check + f" ({part})" * bool(part)
+    verdict = result.verdict.shown + " (a check)" * claim.is_check + f" ({part})" * bool(part)
     cells = [f"[{claim.name}](claims/{claim.name}.md)", verdict, claim.statement]
     is_run = bool(result.records)
     return [*cells, *("<br>".join(x) if is_run else "-" for x in (effects, n)), scale(result)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.identity import run_id, without
-from rectifiers.runs.record import Record
+from rectifiers.runs.record import Member, Record, TrainingRecord
 from rectifiers.runs.record_parts import SplitSizes
 from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject, value_at
@@ -112,12 +112,21 @@ def setting(record: Record) -> str:
     if hashes["arm"] != asked["arm"]:
         model = run.choices.get("model")
         network = f"{model}, " * (model not in known()["networks"]) + "each arm at its own rate, "
-    width, epochs = science["model"]["width"], science["optim"]["epochs"]
-    length = f"{epochs} epoch{'s' * (epochs != 1)} of {run.images.train:,} images"
+    width = science["model"]["width"]
+    length = f"{length_of(run)} of {run.images.train:,} images"
     fc_std = ", large fc std" * (science["init"].get("fc_std") is None)
     protocol = f", {SAME_IMAGES}" if run.images.test is None else ""
     px = science["data"]["crop_px"]
     return f"{data} ({network}width {width:g}, {px} px, {length}{fc_std}{protocol})"
+
+
+def length_of(run: TrainingRecord | Member) -> str:
+    """Return how long a run trains, as in `75 epochs (4,950 steps)`."""
+    epochs, batch = run.science["optim"]["epochs"], value_at(run.science, "optim.global_batch")
+    length = f"{epochs} epoch{'' if epochs == 1 else 's'}"
+    if not isinstance(batch, int) or batch < 1:  # a record from elsewhere
+        return length
+    return f"{length} ({epochs * (run.images.train // batch):,} steps)"
 
 
 def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":

@@ -52,8 +52,8 @@ because such a test flatters the run.
 - The fully connected layers start with the paper's small std (0.01, 0.01 and 0.001, divided by the root of the width).
   "Large fc std" means that they start with the std of He or Xavier, and training is less stable
   ([small_fc_stability](claims/small_fc_stability.md)).
-- Runs of 30 epochs with the large models (Imagenette) compare how fast the arms learn, not the errors that they would
-  reach.
+- The paper trains for 75 epochs of ImageNet, 750,000 steps. Shorter runs compare how fast the arms learn, not the errors
+  that they would reach.
 - Imagenette is the copy of 224 x 224 px. Larger scales (jitter to 256 px, dense testing at 240, multi-view at 280) are
   enlargements.
 """  # noqa: E501
