@@ -151,7 +151,7 @@ def experiments() -> str:
 def write_claims(check: bool) -> Outcome:
     """Write CLAIMS.md, FINDINGS.md, QUESTIONS.md and REPORT.md in results/, and the page, runs and
     figure of each claim."""
-    from rectifiers.claims import figures
+    from rectifiers.claims import figures, leak
 
     folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
     texts = {claim_records.arms_path(claim): arms_text(claim) for claim in claims() if claim.arms}
@@ -161,6 +161,7 @@ def write_claims(check: bool) -> Outcome:
     problem = check_claims(found)
     results = [answer(claim, found) for claim in claims()]
     texts |= {RESULTS / p: text for p, text in claims_report.pages(results, found).items()}
+    texts[RESULTS / "LEAK.md"] = leak.page(found)
     for claim in (claim for claim in claims() if claim.tests):
         texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, found)
     drawn = RESULTS / claims_report.FIGURES
@@ -171,6 +172,11 @@ def write_claims(check: bool) -> Outcome:
         for result in results
         if has_figure(result)
     }
+    leaks = leak.lines(found)
+    for page in figures.INKS:
+        drawings[ROOT / "docs" / "images" / f"leak-{page}.svg"] = documents.Drawing(
+            leak.description(leaks), functools.partial(leak.picture, leaks, page)
+        )
     existing = [*drawn.glob("*.svg"), *folder.glob("*.csv"), *folder.glob("*.md")]
     existing += folder.glob("*.yaml")
     documents.write_or_check(texts, check, "python scripts/report.py claims", drawings, existing)
