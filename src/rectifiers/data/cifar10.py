@@ -107,9 +107,7 @@ def _cached_rows(cache_dir: Path, place: Path, download: bool) -> np.ndarray:
     rows = _read(place, download)
     if _digests(rows) != DIGESTS:
         raise _other_images(place, "their pixels and labels have another hash")
-    file = io.BytesIO()
-    np.save(file, rows)
-    write_cache(path, file.getvalue())
+    write_cache(path, rows)
     return rows
 
 

@@ -10,6 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import PIL
 from PIL import Image
 from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
@@ -111,11 +112,14 @@ def cached_inspection(
     return inspection
 
 
-def write_cache(path: Path, content: bytes) -> None:
-    """Write a file of the cache, whole or not at all."""
+def write_cache(path: Path, content: bytes | np.ndarray) -> None:
+    """Write a file of the cache, whole or not at all; an array as NumPy's own file."""
     try:
         with atomic_file(path) as file:
-            file.write(content)
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                np.save(file, content, allow_pickle=False)
     except OSError as error:
         raise InputError(
             f"cache_dir cannot be written ({error}); give another cache_dir"
