@@ -62,12 +62,13 @@ def test_large_models_have_table_3s_maps(model: str, stage: int) -> None:
     assert sides == [112] + [56] * stage + [28] * stage + [14] * stage
 
 
-def test_small14_32_keeps_layers_and_ratios() -> None:
-    rows = expand(
-        compose_config("data=cifar10", "model=small14_32").model.rows, width=1.0, classes=10
-    )
+@pytest.mark.parametrize(("data", "px"), [("cifar10", 32), ("tiny_imagenet", 64)])
+def test_small_inputs_keep_layers_and_ratios(data: str, px: int) -> None:
+    config = compose_config(f"data={data}", f"model=small14_{px}")
+    assert config.data.crop_px == px
+    rows = expand(config.model.rows, width=1.0, classes=10)
     sides = {
-        shape.row.name: shape.side for shape in trace(rows, channels=3, input_px=32) if shape.side
+        shape.row.name: shape.side for shape in trace(rows, channels=3, input_px=px) if shape.side
     }
     ends = [sides[name] for name in ("conv1", "conv2_2", "conv2_4", "conv3_2", "conv3_6")]
     assert ends == [32, 16, 16, 8, 8]
