@@ -1,0 +1,147 @@
+"""The scripts of studies/gpu: photographs in pieces, and the rules fixed before the runs."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from rectifiers.cli.composition import compose_job
+from rectifiers.runtime.errors import InputError
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "studies" / "gpu" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+pieces, study = load("pieces"), load("tiny_imagenet")
+RULE = {"most": 75, "fewest": 10, "call_s": 540, "start_s": 60, "share": 0.9}
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> Path:
+    """Files that no archive makes smaller: 600 of 4 kB for training, 60 for validation."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 300), ("val", 30)):
+        for wnid in ("n01443537", "n01629819"):
+            (tmp_path / "there" / part / wnid).mkdir(parents=True)
+            for i in range(count):
+                place = tmp_path / "there" / part / wnid / f"{wnid}_{i}.JPEG"
+                place.write_bytes(rng.bytes(4096))
+    return tmp_path / "there"
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*.JPEG")}
+
+
+def test_pieces_are_small_and_reproducible(photographs: Path, tmp_path: Path) -> None:
+    largest = pieces.MARGIN + 500_000
+    for name in ("one", "again"):
+        pieces.pack(photographs, tmp_path / name, largest)
+    packed = sorted((tmp_path / "one").glob("*.gz"))
+    assert len(packed) > 2
+    assert all(path.stat().st_size < largest for path in packed)
+    assert (tmp_path / "one" / "pieces.json").read_text() == (
+        tmp_path / "again" / "pieces.json"
+    ).read_text()
+
+
+def test_pieces_arrive_one_by_one(photographs: Path, tmp_path: Path) -> None:
+    pieces.pack(photographs, tmp_path / "packed", pieces.MARGIN + 500_000)
+    packed = sorted((tmp_path / "packed").glob("*.gz"))
+    arrived, unpacked = tmp_path / "arrived", tmp_path / "unpacked"
+    unpacked.mkdir()
+    for count, path in enumerate(packed, start=1):
+        arrived.mkdir()
+        (arrived / "pieces.json").write_bytes((tmp_path / "packed" / "pieces.json").read_bytes())
+        path.rename(arrived / path.name)
+        missing = pieces.unpack(arrived, unpacked)
+        assert missing == [other.name for other in packed[count:]]
+        arrived.rename(tmp_path / f"sent-{count}")
+    assert contents(unpacked) == contents(photographs)
+
+
+def test_damaged_piece_is_refused(photographs: Path, tmp_path: Path) -> None:
+    pieces.pack(photographs, tmp_path / "packed", 2**26)
+    piece = tmp_path / "packed" / "piece-00.tar.gz"
+    body = piece.read_bytes()
+    for damaged in (body[:-1], body[:50_000] + bytes([body[50_000] ^ 1]) + body[50_001:]):
+        piece.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"piece-00.* is not what was packed; copy it again"):
+            pieces.unpack(tmp_path / "packed", tmp_path / "unpacked")
+    assert not contents(tmp_path / "unpacked")
+
+
+def test_folder_without_photographs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no photographs in train/ and val/"):
+        pieces.pack(tmp_path, tmp_path / "packed", 2**26)
+
+
+def timed(images_per_second: float, validation_s: float, tests_s: float) -> Any:
+    """A run of 100 timed steps of 128 on 90,000 images, as far as the rule reads it."""
+    seconds = 100 * 128 / images_per_second + validation_s
+    row = {"images_per_second": images_per_second, "seconds": seconds}
+    science = {"optim": {"global_batch": 128}, "trainer": {"limit_train_batches": 100}}
+    return SimpleNamespace(
+        history=[row],
+        science=science,
+        images=SimpleNamespace(train=90_000),
+        protocols={"center": SimpleNamespace(seconds=tests_s)},
+    )
+
+
+def test_whole_epoch_follows_from_timed_steps() -> None:
+    assert study.seconds_per_epoch(timed(12_800, 2, 0)) == pytest.approx(703 / 100 + 2)
+    assert study.seconds_per_epoch(timed(25_600, 1, 9)) == pytest.approx(703 / 200 + 1)
+
+
+@pytest.mark.parametrize(
+    ("rates", "tests_s", "expected"),
+    [((51_200, 25_600), 10, 75), ((12_800, 25_600), 30, 50), ((12_800,), 130, 39)],
+)
+def test_slowest_arm_sets_the_epochs(rates: Any, tests_s: float, expected: int) -> None:
+    """An epoch is 703 steps of 128 images and 1 s of validation; 0.9 of what is left of 480 s."""
+    runs = [timed(rate, 1, tests_s if i == 0 else 1) for i, rate in enumerate(rates)]
+    assert study.choose_epochs(runs, RULE) == expected
+
+
+def test_too_few_epochs_are_refused() -> None:
+    with pytest.raises(InputError, match=r"epochs.call_s=540 leaves time for 6 epochs"):
+        study.choose_epochs([timed(1_280, 1, 1)], RULE)
+
+
+def test_diverged_rates_are_left_out() -> None:
+    errors = {
+        ("relu", 0.01): [80.0, 82.0],
+        ("relu", 0.02): [70.0, None],
+        ("relu", 0.04): [81.0, 80.0],
+        ("prelu", 0.01): [60.0, 61.0],
+        ("prelu", 0.02): [60.0, 60.5],
+    }
+    assert study.choose_rates(errors) == {"relu": 0.04, "prelu": 0.02}
+    with pytest.raises(InputError, match="fixed diverged at each rate"):
+        study.choose_rates({**errors, ("fixed", 0.01): [None, 5.0]})
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(0.005, True), (0.02, False), (0.08, True)])
+def test_end_of_the_grid_is_told(rate: float, expected: bool) -> None:
+    assert study.is_end(rate, study.PLAN["search"]["rates"]) is expected
+
+
+def test_all_planned_runs_compose() -> None:
+    for step in ("time", "search"):
+        runs = study.runs_of(step, study.PLAN[step], ["trainer=cpu", "trainer.benchmark=false"])
+        ids = {study.id_of(overrides) for overrides in runs.values()}
+        assert len(ids) == len(runs)
+        config = compose_job(next(iter(runs.values())))[0]
+        assert config.trainer.accelerator == "cpu"
+    assert len(runs) == 4 * 5 * 2
