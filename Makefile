@@ -68,7 +68,7 @@ test-gpu: $(VENV)/.dev $(LIBRARY) ## the tests that need a GPU
 lint: $(VENV)/.dev ## ruff: lint rules and format
 	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet
 
-types: $(VENV)/.dev ## mypy on src and scripts
+types: $(VENV)/.dev ## mypy on src, scripts and studies
 	@$(BIN)/mypy
 
 format: $(VENV)/.dev ## format the code and fix what ruff can

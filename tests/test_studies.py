@@ -81,6 +81,14 @@ def test_damaged_piece_is_refused(photographs: Path, tmp_path: Path) -> None:
     assert not contents(tmp_path / "unpacked")
 
 
+@pytest.mark.parametrize("text", [None, "{"])
+def test_missing_or_damaged_index_is_refused(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "pieces.json").write_text(text)
+    with pytest.raises(InputError, match=r"pieces\.json cannot be read .*; copy it beside"):
+        pieces.unpack(tmp_path, tmp_path / "unpacked")
+
+
 def test_folder_without_photographs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no photographs in train/ and val/"):
         pieces.pack(tmp_path, tmp_path / "packed", 2**26)

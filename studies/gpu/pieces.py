@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 
 from rectifiers.runtime.console import cli_errors, say
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file, write_text
 
 MIB = 2**20
@@ -56,7 +56,11 @@ def pack(photographs: Path, pieces: Path, largest: int) -> None:
 def unpack(pieces: Path, photographs: Path) -> list[str]:
     """Unpack the pieces that are there and were not unpacked earlier; return the names of those
     that are missing."""
-    index = json.loads((pieces / INDEX).read_text())
+    try:
+        index = json.loads((pieces / INDEX).read_text())
+    except (OSError, ValueError) as error:
+        remedy = "copy it beside the pieces of each call"
+        raise unreadable(pieces / INDEX, error, remedy) from error
     done = photographs / UNPACKED
     unpacked = json.loads(done.read_text()) if done.exists() else {}
     for name, expected in index.items():
