@@ -167,25 +167,47 @@ def test_prelus_are_swapped_and_keep_their_slopes(relu: bool) -> None:
     shared.name = "act"
     shared.register_forward_hook(lambda _, __, y: heard.append(y))
     assert swap_prelu(model, relu=relu) is model
-    assert type(model[1]) is PReLU
+    assert is_swapped(model[1])
     assert model[1] is model[2][0]
     assert model[1].weight is slopes
     assert not model[1].training
-    assert type(model[2][1]) is (PReLU if relu else nn.ReLU)
+    assert is_swapped(model[2][1]) is relu
+    assert not model[2][1].training
     assert torch.equal(model(x), before) is not relu
     assert len(heard) == 2
     assert model[1].name == "act"
-    alone = nn.PReLU()
-    assert swap_prelu(alone) is alone
-    assert type(alone) is PReLU
+
+
+def test_single_layers_are_swapped_in_place() -> None:
+    for layer in (nn.PReLU(), PReLU()):
+        assert swap_prelu(layer) is layer
+        assert is_swapped(layer)
+    heard: list[Tensor] = []
     act = nn.ReLU()
     act.register_forward_hook(lambda _, __, y: heard.append(y))
     assert swap_prelu(act, relu=True) is act
-    act(x)
-    assert len(heard) == 3
+    act(batch(2, 3, 8, 8))
+    assert len(heard) == 1
     assert act.weight.item() == 0.25
     double = swap_prelu(nn.Sequential(nn.Linear(8, 8), nn.ReLU()).double(), relu=True)
     assert double(batch(2, 8).double()).dtype is torch.float64
+
+
+def is_swapped(layer: nn.Module) -> bool:
+    """Whether a layer, torch's for others, computes as ours."""
+    return type(layer) is nn.PReLU and layer.forward.__func__ is PReLU.forward
+
+
+def test_new_slopes_learn_in_an_optimizer_that_gets_them() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.PReLU(8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
+    swap_prelu(model, relu=True)
+    optimizer.add_param_group({"params": model[1].parameters(), "weight_decay": 0.0})
+    before = [p.clone() for p in model.parameters()]
+    model(batch(4, 8)).square().sum().backward()
+    optimizer.step()
+    for old, new in zip(before, model.parameters(), strict=True):
+        assert not torch.equal(old, new)
 
 
 def test_slopes_biases_norms_and_embeddings_do_not_decay() -> None:

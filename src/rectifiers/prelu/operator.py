@@ -9,11 +9,14 @@ y loses digits, with one above 1, by which y may overflow, and in float16, whose
 What is left is an underflow of y, which changes the gradient of the slope by 2**-140 times that of
 y at most.
 
-Being an operation, it is one node to what looks at a network: `torch.compile`, export, fake
-tensors, autocast. Only `torch.func`'s transforms see the formula, whose pieces have every rule that
-they ask for. In the graph of a compiled training step, `prelu_backward` stands for the gradients.
+Being an operation, it is one node to what looks at a training step: `torch.compile`, fake tensors,
+autocast. Only `torch.func`'s transforms see the formula, whose pieces have every rule that they ask
+for. In the graph of a compiled training step, `prelu_backward` stands for the gradients. What is
+exported (TorchScript, `torch.export`, ONNX, `torch.fx`) holds torch's own PReLU instead, so that it
+loads where this library is not installed.
 """
 
+from types import MethodType
 from typing import Any
 
 import torch
@@ -168,15 +171,25 @@ class PReLU(nn.PReLU):
         -0.25
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.is_grad_enabled() or not _is_supported(x, self.weight):
-            return super().forward(x)
-        return prelu(x, self.weight)
+    def forward(self, input: Tensor) -> Tensor:
+        if torch.jit.is_scripting():
+            y = torch.prelu(input, self.weight)
+        else:  # which TorchScript does not compile
+            y = _call(input, self.weight)
+        return y
+
+
+def _call(x: Tensor, slopes: Tensor) -> Tensor:
+    is_graph = torch.jit.is_tracing() or torch.compiler.is_exporting()
+    if is_graph or not isinstance(x, Tensor):  # but what `torch.fx` writes down
+        return torch.prelu(x, slopes)
+    if torch.is_grad_enabled() and _is_supported(x, slopes):
+        return prelu(x, slopes)
+    # replicas of nn.DataParallel share the method, and with it the slopes, of the swapped layer
+    return torch.prelu(x, slopes.to(x.device))
 
 
 def _is_supported(x: Tensor, slopes: Tensor) -> bool:
-    if not isinstance(x, Tensor):  # but what `torch.fx` writes down
-        return False
     is_compiling = torch.compiler.is_compiling()
     # not all transforms of torch.func have a rule for torch's operation
     is_followed = is_compiling or functorch_is_active()
@@ -193,27 +206,33 @@ def _is_supported(x: Tensor, slopes: Tensor) -> bool:
 
 
 def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
-    """Make every `nn.PReLU` of `model` a `PReLU`, in place, and return the model.
+    """Let every `nn.PReLU` of `model` compute as `PReLU` does, in place, and return the model.
 
-    The slopes remain the same parameters, so optimisers and checkpoints stay valid, and hooks stay
-    where they are. No layer may change the output of an activation in place, which torch's own
-    PReLU allows.
+    Only the layers' `forward` is another. Their class is `nn.PReLU` afterwards, also that of a
+    `PReLU`, and slopes and hooks stay, so optimisers and checkpoints stay valid, and the model is
+    exported and quantised as before. A layer that was pickled has torch's `forward` again. No layer
+    may change the output of an activation in place, which torch's own PReLU allows.
 
-    relu: whether to make every `nn.ReLU`, too, a PReLU, with one slope of 0.25.
+    relu: whether to make every `nn.ReLU`, too, a PReLU, with one slope of 0.25. An optimiser that
+    was made before does not know these slopes. Make it afterwards, or give it the new parameters
+    by `optimizer.add_param_group`, before a scheduler is made.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.PReLU(8), nn.Linear(8, 8), nn.ReLU())
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> swap_prelu(model, relu=True)[3]
         PReLU(num_parameters=1)
+        >>> optimizer.add_param_group({"params": model[3].parameters(), "weight_decay": 0.0})
     """
     for module in list(model.modules()):
-        if type(module) is nn.PReLU:
-            module.__class__ = PReLU
-        elif relu and type(module) is nn.ReLU:
-            new = PReLU().train(module.training)
+        if relu and type(module) is nn.ReLU:
+            new = nn.PReLU().train(module.training)
             if other := [p for p in model.parameters() if p.is_floating_point()]:
                 new = new.to(other[0])
-            module.__class__ = PReLU  # type: ignore[assignment]
+            module.__class__ = nn.PReLU  # type: ignore[assignment]
             # in place: the hooks stay, and a module that stands in two places stays one
             vars(module).update({k: v for k, v in vars(new).items() if "hook" not in k})
+        if type(module) in (nn.PReLU, PReLU):
+            module.__class__ = nn.PReLU  # torch.fx and its quantisation know no subclass
+            module.forward = MethodType(PReLU.forward, module)  # type: ignore[method-assign]
     return model
