@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.prelu import cpu
-from rectifiers.runtime.torch_internals import functorch_is_active
+from rectifiers.runtime.torch_internals import functorch_is_active, is_exporting
 
 MIN_NUMBERS = 2**14  # below, calling the kernel takes longer than torch's whole operation
 MIN_SLOPE, MAX_SLOPE = 2.0**-10, 1.0  # the slopes for which the input is recomputed from the output
@@ -180,7 +180,7 @@ class PReLU(nn.PReLU):
 
 
 def _call(x: Tensor, slopes: Tensor) -> Tensor:
-    is_graph = torch.jit.is_tracing() or torch.compiler.is_exporting()
+    is_graph = torch.jit.is_tracing() or is_exporting()
     if is_graph or not isinstance(x, Tensor):  # but what `torch.fx` writes down
         return torch.prelu(x, slopes)
     if torch.is_grad_enabled() and _is_supported(x, slopes):
@@ -234,5 +234,5 @@ def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
             vars(module).update({k: v for k, v in vars(new).items() if "hook" not in k})
         if type(module) in (nn.PReLU, PReLU):
             module.__class__ = nn.PReLU  # torch.fx and its quantisation know no subclass
-            module.forward = MethodType(PReLU.forward, module)  # type: ignore[method-assign]
+            module.forward = MethodType(PReLU.forward, module)
     return model

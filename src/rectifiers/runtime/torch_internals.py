@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from torch.distributed._tools.mem_tracker import MemTracker
 
 
+def is_exporting() -> bool:
+    """Return whether `torch.export` is at work.
+
+    Up to torch 2.9 `torch.compiler.is_exporting` answers yes in `torch.compile`, too."""
+    import torch
+
+    return torch.compiler._is_exporting_flag
+
+
 def functorch_is_active() -> bool:
     """Return whether a transform such as `torch.func.vmap` or `grad` is running, whose tensors have
     no memory."""
