@@ -136,5 +136,5 @@ def test_the_library_needs_torch_and_numpy_alone(installed: Path, tmp_path: Path
     ]
     assert [line for line in needed if "extra ==" not in line] == [
         "Requires-Dist: numpy",
-        "Requires-Dist: torch>=2.13",
+        "Requires-Dist: torch>=2.8",
     ]
