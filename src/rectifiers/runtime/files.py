@@ -5,9 +5,10 @@ import errno
 import os
 import socket
 import stat
+import struct
 import subprocess
 import zipfile
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +18,8 @@ import yaml
 from rectifiers.runtime.errors import InputError
 
 LARGEST_CONFIG = 2**24  # bytes
+ZIP_END, ZIP64_END = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q")
+ZIP64_LOCATOR = struct.Struct("<4sLQL")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT = None if (PACKAGE / "conf").is_dir() else PACKAGE.parents[1]  # None: it is installed
@@ -122,19 +125,52 @@ def read_yaml(path: Path) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def is_torch_zip(path: Path) -> bool:
+    """Return whether torch reads a file as a zip file; it looks at the first bytes alone."""
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
 def check_zip(path: Path) -> None:
     """Read a zip file that torch wrote to its end; a BadZipFile where a part is not what was
     written. Other damage has other exceptions."""
     if path.is_symlink() or not path.is_file():
         raise zipfile.BadZipFile("it is no regular file")
-    with zipfile.ZipFile(path) as parts:
-        for part in parts.infolist():
+    with open(path, "rb") as file, zipfile.ZipFile(file) as zip_file:
+        parts = zip_file.infolist()
+        _check_directory(file, parts)
+        names = {part.orig_filename.lower() for part in parts}  # torch ignores the case
+        if len(names) < len(parts):
+            raise zipfile.BadZipFile("two parts have one name")
+        for part in parts:
             # a compressed part may unpack to any size; torch takes one with attributes for a
             # folder, and returns uninitialised memory for it
-            if part.compress_type != zipfile.ZIP_STORED or part.external_attr:
+            is_plain = part.compress_type == zipfile.ZIP_STORED and not part.external_attr
+            is_plain &= part.compress_size == part.file_size and part.filename == part.orig_filename
+            if not is_plain:
                 raise zipfile.BadZipFile(f"{part.filename} is no part that torch writes")
-        if (damaged := parts.testzip()) is not None:
+        if (damaged := zip_file.testzip()) is not None:
             raise zipfile.BadZipFile(f"the checksum of {damaged} does not fit")
+
+
+def _check_directory(file: IO[bytes], parts: Sequence[zipfile.ZipInfo]) -> None:
+    """Raise a BadZipFile where a zip file could have another directory for torch than for Python:
+    torch believes the offsets of the end records, and Python their places."""
+    file.seek(0, os.SEEK_END)
+    end = file.tell() - ZIP_END.size
+    file.seek(max(0, end - ZIP64_LOCATOR.size - ZIP64_END.size))
+    tail = file.read()
+    signature, *_, count, length, offset, _ = ZIP_END.unpack(tail[-ZIP_END.size :])
+    is_whole = signature == b"PK\x05\x06"
+    locator = tail[: -ZIP_END.size][-ZIP64_LOCATOR.size :]
+    if locator.startswith(b"PK\x06\x07"):
+        end -= ZIP64_LOCATOR.size + ZIP64_END.size
+        is_whole &= ZIP64_LOCATOR.unpack(locator)[2] == end
+        signature, *_, count, length, offset = ZIP64_END.unpack(tail[: ZIP64_END.size])
+        is_whole &= signature == b"PK\x06\x06"
+    is_whole &= offset + length == end and count == len(parts)
+    if not is_whole or min((part.header_offset for part in parts), default=0) != 0:
+        raise zipfile.BadZipFile("its directory is not where a zip file of torch has it")
 
 
 def git(*arguments: str, at: Path) -> str | None:

@@ -4,7 +4,6 @@ shows the epoch."""
 import os
 import time
 from pathlib import Path
-from zipfile import is_zipfile
 
 import pytorch_lightning as pl
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from rectifiers.runtime.console import LineTimer, duration, say
 from rectifiers.runtime.errors import InputError, first_line, unreadable
-from rectifiers.runtime.files import atomic_file, check_zip
+from rectifiers.runtime.files import atomic_file, check_zip, is_torch_zip
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.signals import Stopped, pending_signal, stop_if_requested
 from rectifiers.tracking.loggers import log_history
@@ -100,7 +99,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     """Read the weights of a network from a plain `state_dict`, or a file that holds one under that
     name; nothing in it is executed."""
     try:
-        if is_zipfile(path):  # or else of an older torch
+        if is_torch_zip(path):  # or else of an older torch
             check_zip(path.resolve())
         content = torch.load(path, map_location="cpu", weights_only=True)
         if "rectifiers" in content:
