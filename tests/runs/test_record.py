@@ -100,6 +100,28 @@ BRACKETS = "[" * 200_000
         ("protocols.center.correct_mask", '"f0"', "correct_mask "),
         ("protocols.center.correct_mask", '"c1"', "correct_mask "),
         ("wall_s", "NaN", "expected value"),
+        ("wall_s", "-1.0", "wall_s=-1"),
+        ("protocols.center.seconds", "-0.5", "seconds=-0.5"),
+        ("protocols.center.nll", "-0.1", "nll=-0.1"),
+        ("protocols.center.brier", "2.1", "brier=2.1"),
+        ("protocols.center.brier", "-0.1", "brier=-0.1"),
+        ("protocols.center.ece", "1.1", "ece=1.1"),
+        ("protocols.center.ece", "-0.1", "ece=-0.1"),
+        ("init_report.0.std_asked", "-0.1", "std_asked=-0.1"),
+        ("init_report.0.std_drawn", "-0.1", "std_drawn=-0.1"),
+        ("slopes.conv1.std", "-0.1", "std=-0.1"),
+        ("slopes.conv1.std", "0.1", r"slopes\.conv1: std "),
+        ("slopes.conv1.mean", "0.3", r"slopes\.conv1: mean "),
+        ("slopes.conv1.min", "0.3", r"slopes\.conv1: mean "),
+        ("history.0.train_loss", "-1.0", "train_loss=-1"),
+        ("history.0.val/loss", "-1.0", "val/loss=-1"),
+        ("history.0.val/top1_error_pct", "101.0", "val/top1_error_pct=101"),
+        ("history.0.seconds", "-1.0", "seconds=-1"),
+        ("history.0.response_std/conv1", "-1.0", "response_std/conv1=-1"),
+        ("history.0.active_share/conv1", "1.5", "active_share/conv1=1.5"),
+        ("history.0.dead_units/conv1", "-1", "dead_units/conv1=-1"),
+        ("provenance.machine.threads", "0", "threads=0"),
+        ("provenance.machine.cores", "-2", "cores=-2"),
         ("protocols.center.settings", '{"scale": 1e999}', "out of range float"),
         ("images.train", "1" + "0" * 400, r"images\.train"),
         ("science.init", DEEP, "recursion limit"),
@@ -116,6 +138,16 @@ def test_bad_record_is_refused(tmp_path: Path, key: str, value: str, named: str)
     assert "rerun=true" in message
     assert "\n" not in message
     assert len(message) < len(str(path)) + 250
+
+
+def test_scores_may_round_out_of_range() -> None:
+    rounded = {"nll": -1e-9, "brier": 2.0000001, "ece": 1.0000001}
+    assert training(protocols={"center": result(3, 5, **rounded)}).protocols["center"].nll == -1e-9
+
+
+def test_slopes_and_mean_responses_may_be_negative() -> None:
+    own = {"slope/conv1": -0.5, "response_mean/conv1": -2.0, "mine/conv1": -1.0, "mine": 1e9}
+    assert training(history=[epoch(i) | own for i in (1, 2, 3)]).curve("mine") == [1e9] * 3
 
 
 def test_giant_text_is_refused() -> None:

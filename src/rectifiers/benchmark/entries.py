@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from rectifiers.benchmark.definition import Entry, benchmark
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import committed_file, has_commit
-from rectifiers.runs.record_parts import Number, Percent, Rate
+from rectifiers.runs.record_parts import NonNegative, Percent, Rate
 from rectifiers.runs.trust import check_overrides
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
@@ -52,7 +52,7 @@ class RunResult(Section):
     val_error_pct: Percent | None  # after the last epoch
     least_val_error_pct: Percent | None  # of any epoch
     test_error_pct: Percent | None
-    least_loss: Number | None  # lowest mean training loss of an epoch, nats
+    least_loss: NonNegative | None  # lowest mean training loss of an epoch, nats
 
     @model_validator(mode="after")
     def _check_errors(self) -> "RunResult":

@@ -25,7 +25,7 @@ from rectifiers.runs.record_parts import (
     InitReportEntry,
     Json,
     Network,
-    Number,
+    NonNegative,
     Positive,
     ProtocolResult,
     Provenance,
@@ -112,7 +112,7 @@ class TrainingRecord(_Common):
     images: SplitSizes
     images_per_second: Rate | None
     """Training images per second of wall clock; null without a completed epoch."""
-    wall_s: Number
+    wall_s: NonNegative
     """Wall clock of training and the tests that followed it, s; later tests have their own."""
 
     @model_validator(mode="after")

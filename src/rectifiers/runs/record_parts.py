@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from rectifiers.runtime.schema import JsonObject, Section, value_at
 
 LARGEST = 1e150  # the square of a number can still be represented
+ROUNDING = 1e-6  # by which a mean of scores may leave its range
 # The keys of a training's science that every reader needs, and the types of their values.
 SCIENCE: Mapping[str, tuple[type, ...]] = {
     "seed": (int,),
@@ -46,7 +47,28 @@ Positive = Annotated[int, Field(gt=0, lt=2**63)]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Rate = Annotated[float, Field(gt=0, le=LARGEST)]
 Percent = Annotated[float, Field(ge=0, le=100)]
-Epoch = dict[str, Annotated[int, Field(ge=-(2**63), lt=2**63)] | Number | None]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST)]
+# The largest values of an epoch's numbers, from 0, by the part of the key before a layer's name;
+# slopes, mean responses and what callbacks of the user's measure may have any.
+OF_EPOCH: Mapping[str, float] = {
+    **dict.fromkeys(("val/top1_error_pct", "val/top5_error_pct"), 100),
+    **dict.fromkeys(("train_loss", "val/loss", "seconds", "images_per_second"), LARGEST),
+    **dict.fromkeys(("response_std", "dead_units"), LARGEST),
+    "active_share": 1,
+}
+
+
+def _epoch(row: dict[str, float | None]) -> dict[str, float | None]:
+    for key, value in row.items():
+        largest = OF_EPOCH.get(key, OF_EPOCH.get(key.partition("/")[0]))
+        if largest is not None and value is not None and not 0 <= value <= largest:
+            raise ValueError(f"{key}={value} is not between 0 and {largest:g}")
+    return row
+
+
+Epoch = Annotated[
+    dict[str, Annotated[int, Field(ge=-(2**63), lt=2**63)] | Number | None], AfterValidator(_epoch)
+]
 
 
 class SplitSizes(Section):
@@ -105,11 +127,11 @@ class ProtocolResult(Errors):
 
     by_scale: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")], Errors]
     """Errors by scale in pixels; empty for a protocol of one scale."""
-    nll: Number | None
+    nll: Annotated[float, Field(ge=-ROUNDING, le=LARGEST)] | None
     """Mean negative log-likelihood, nats."""
-    brier: Number | None
+    brier: Annotated[float, Field(ge=0, le=2 + ROUNDING)] | None
     """Brier score, from 0 to 2."""
-    ece: Number | None
+    ece: Annotated[float, Field(ge=0, le=1 + ROUNDING)] | None
     """Expected calibration error of the top-1 answer, from 0 to 1."""
     correct_mask: Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
     """One bit per image of the split, 1 for a correct top-1 answer; hexadecimal, the first image in
@@ -121,7 +143,7 @@ class ProtocolResult(Errors):
     multiply_adds: Count
     images_per_second: Rate
     """Images tested per second of wall clock."""
-    seconds: Number
+    seconds: NonNegative
     scores: str | None
     """Digest of the kept scores; null where they were not kept."""
     code: str
@@ -188,9 +210,9 @@ class InitReportEntry(Section):
     backward_gain: Rate | None
     """1 / sqrt(E[f'^2]); null where it does not exist."""
     rule: str
-    std_asked: Number
+    std_asked: NonNegative
     """Standard deviation of the rule."""
-    std_drawn: Number
+    std_drawn: NonNegative
     """Standard deviation of the drawn weights."""
     mean_drawn: Number
     """Mean of the drawn weights."""
@@ -202,11 +224,18 @@ class Slopes(Section):
     """The learned slopes of a layer, over its channels."""
 
     mean: Number
-    std: Number
+    std: NonNegative
     min: Number
     max: Number
     channels: Positive
     """Number of slopes; 1 for a shared one."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> "Slopes":
+        room = ROUNDING * max(abs(self.min), abs(self.max))
+        require({"mean": self.min - room <= self.mean <= self.max + room})
+        require({"std": self.std <= self.max - self.min + room})
+        return self
 
 
 class Divergence(Section):
@@ -225,9 +254,9 @@ class Machine(Section):
     instructions: str | None = None
     """Instruction set of torch's kernels, such as AVX2; another one rounds differently. Null in
     records before 0.3.0."""
-    cores: int | None
+    cores: Positive | None
     """Logical processors."""
-    threads: int
+    threads: Positive
     """Threads of torch."""
     device: str
     """GPU, or cpu."""

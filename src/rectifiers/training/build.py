@@ -251,10 +251,11 @@ def build_network(
             settings["run"] = partial(_forward, network, batch)
         init_report = initialize_chain(network.sites(), rule, **settings)
     for entry in init_report:
-        if not isinstance(entry.std_asked, int | float) or not math.isfinite(entry.std_asked):
+        asked = entry.std_asked
+        if not isinstance(asked, int | float) or not 0 <= asked < math.inf:
             raise InputError(
-                f"init._target_={config.init.target} returns {entry.std_asked} for {entry.layer}; "
-                "it must return the std that it asks for, a finite number"
+                f"init._target_={config.init.target} returns {asked} for {entry.layer}; it must "
+                "return the std that it asks for, a finite number that is not negative"
             )
     if config.channels_last:
         # what the weights are, convolutions make of maps
