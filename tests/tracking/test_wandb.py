@@ -3,10 +3,11 @@ server ends a run or delays it."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,41 @@ def test_later_commands_send_a_finished_run(call, tiny, server: Stub, monkeypatc
     done = call("train.py", *TINY, "trainer.max_epochs=1", *folders, "logger=wandb")
     assert (done.returncode, server.steps("trial")) == (0, [1]), done.stderr
     assert list(server.runs) == [record.run, "trial"]
+
+
+@pytest.fixture
+def thief(tmp_path: Path, server: Stub, monkeypatch) -> Iterator[Stub]:
+    """Return the server that the folder names in which the process stands; the user's own settings
+    name `server`, by a path that is relative to that folder."""
+    with serving() as stub:
+        for name, url in (("wandb", stub.url), (".wandb", stub.url), ("config", server.url)):
+            (tmp_path / name).mkdir()
+            settings = f"[default]\nbase_url = {url}\nentity = thief\nmode = online\n"
+            (tmp_path / name / "settings").write_text(settings)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("WANDB_BASE_URL")
+        monkeypatch.setenv("WANDB_CONFIG_DIR", "config")
+        yield stub
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_settings_of_the_folder_are_not_obeyed(record, folder, server, thief, hidden) -> None:
+    shutil.rmtree("wandb" if hidden else ".wandb")
+    assert sent(record, folder) is None
+    assert server.steps(record.run) == TWELVE
+    assert thief.calls == []
+
+
+def test_failed_start_obeys_no_folder(record, folder, server, thief) -> None:
+    server.failure = "500"
+    assert "to send it: wandb sync" in (sent(record, folder, "logger.wandb.mode=online") or "")
+    assert thief.calls == []
+
+
+def test_report_is_saved_where_the_user_says(record, server, thief, tmp_path) -> None:
+    pytest.importorskip("wandb_workspaces")
+    from rectifiers.tracking.report import save
+
+    save([record], entity=None, project="ours", group=None, kept=tmp_path / "reports.json")
+    assert len(server.views) == 1
+    assert thief.calls == []

@@ -19,7 +19,12 @@ from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.tracking.loggers import group as group_of
 from rectifiers.tracking.loggers import results
-from rectifiers.tracking.wandb_logger import client_environment, first_sentence, offline_reason
+from rectifiers.tracking.wandb_logger import (
+    client_environment,
+    first_sentence,
+    load_client,
+    offline_reason,
+)
 
 BY_LAYER = {
     "learned slopes": "slope",
@@ -112,10 +117,9 @@ def save(
 ) -> str:
     """Save the report by W&B and return its address; `kept` holds the ids of those saved before,
     which are updated in place."""
-    import wandb
-
     with client_environment(kept.parent):
         try:
+            wandb = load_client()
             if reason := offline_reason():
                 raise RuntimeError(reason)
             owner = entity or os.environ.get("WANDB_ENTITY") or wandb.Api().default_entity

@@ -6,9 +6,11 @@ import socket
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -22,6 +24,7 @@ from rectifiers.runtime.schema import JsonObject
 from rectifiers.tracking.loggers import Rows, RunLogger, finite
 
 CONNECT_TIMEOUT_S, INIT_TIMEOUT_S = 3, 20
+PATHS = ("NETRC", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DIR")  # of the environment
 
 
 class WandbLogger(RunLogger, loggers.WandbLogger):
@@ -80,23 +83,22 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
     def _init(self, mode: Literal["online", "offline"], run: JsonObject) -> bool:
         """Start or continue the run in W&B; return whether that could be done."""
-        import wandb
-
         before = self._client_folders()
         with suppress(OSError):
             (self._folder / "wandb").mkdir(exist_ok=True)
-        settings = wandb.Settings(
-            silent=True,
-            disable_git=True,  # the record's provenance is in the config
-            save_code=False,
-            console="off",
-            allow_val_change=True,
-            init_timeout=INIT_TIMEOUT_S,
-            finish_timeout=self._wait_s,
-            finish_timeout_raises=True,
-            x_disable_meta=True,  # host, paths and arguments
-        )
         try:
+            wandb = load_client()
+            settings = wandb.Settings(
+                silent=True,
+                disable_git=True,  # the record's provenance is in the config
+                save_code=False,
+                console="off",
+                allow_val_change=True,
+                init_timeout=INIT_TIMEOUT_S,
+                finish_timeout=self._wait_s,
+                finish_timeout_raises=True,
+                x_disable_meta=True,  # host, paths and arguments
+            )
             experiment = wandb.init(
                 **run, dir=self._folder, mode=mode, resume="allow", settings=settings
             )
@@ -199,8 +201,10 @@ def client_environment(folder: Path) -> Iterator[None]:
         # another run's client process, which may be gone
         if name.startswith("WANDB_") and (not value or name == "WANDB_SERVICE"):
             del os.environ[name]
+    for name in os.environ.keys() & PATHS:  # relative to another folder in `load_client`
+        os.environ[name] = os.path.abspath(os.path.expanduser(os.environ[name]))
     os.environ |= {
-        "WANDB_DATA_DIR": str(folder / "wandb" / "data"),
+        "WANDB_DATA_DIR": str((folder / "wandb" / "data").absolute()),
         "WANDB_ERROR_REPORTING": "false",
         "WANDB_SILENT": "true",
     }
@@ -208,6 +212,19 @@ def client_environment(folder: Path) -> Iterator[None]:
         yield
     finally:
         end_client()  # or the process' next run would get the same settings
+
+
+def load_client() -> ModuleType:
+    """Return W&B's client with its settings.
+
+    It obeys `wandb/settings` of the folder that its process stands in when they are loaded.
+    Anybody may have made that folder, and the server that it names would get the user's key: so
+    they are loaded in an empty one."""
+    import wandb
+
+    with TemporaryDirectory() as empty, chdir(empty):
+        wandb.setup()
+    return wandb
 
 
 def end_client() -> None:
@@ -222,11 +239,9 @@ def end_client() -> None:
 def choose_mode(mode: str) -> tuple[Literal["online", "offline", "disabled"], str | None]:
     """Return the mode to start in, and the reason why it is not `mode`, or None; "auto" follows
     WANDB_MODE and the client's settings, and is online for who is logged in."""
-    import wandb
-
     try:
         if mode == "auto":
-            mode = wandb.setup().settings.mode
+            mode = load_client().setup().settings.mode
         if mode in ("disabled", "offline", "dryrun"):
             return ("disabled" if mode == "disabled" else "offline"), None
         reason = offline_reason()
@@ -237,10 +252,9 @@ def choose_mode(mode: str) -> tuple[Literal["online", "offline", "disabled"], st
 
 def offline_reason() -> str | None:
     """Return why W&B cannot be used online, or None."""
-    import wandb
     from requests.utils import get_netrc_auth
 
-    settings = wandb.setup().settings
+    settings = load_client().setup().settings
     if not (settings.api_key or settings.identity_token_file or get_netrc_auth(settings.base_url)):
         return "no key is known, and `wandb login` stores one"
     url = urlsplit(settings.base_url)
