@@ -25,6 +25,7 @@ from rectifiers.runtime import machine
 from rectifiers.runtime.console import LineTimer, duration, without_progress
 from rectifiers.runtime.distributed import end_with_parent
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.own_modules import find_modules, named_by
 from rectifiers.runtime.signals import Stopped, deferring_signals, stop_if_requested
 
 Overrides = tuple[str, ...]
@@ -190,6 +191,7 @@ def _prepare_worker(threads: int, parent: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     end_with_parent(parent, signal.SIGTERM)
+    find_modules(named_by(sys.argv[1:]), os.getcwd())  # both are the parent's
 
 
 def _train(job: Job) -> str | None:

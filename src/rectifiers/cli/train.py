@@ -40,6 +40,7 @@ from rectifiers.runtime.distributed import World, check_share, end_with_parent, 
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.machine import quick_imports, usable_cores
+from rectifiers.runtime.own_modules import find_modules, named_by
 from rectifiers.runtime.signals import deferring_signals
 
 # What Hydra itself may call, which 1.3 does not ask.
@@ -95,7 +96,9 @@ def launch(config: DictConfig) -> float | None:
         end_with_parent(os.getppid(), signal.SIGKILL)  # it would train on without its parent
     state = HydraConfig.get()
     typed = OmegaConf.to_container(state.overrides.task, resolve=False) or ()
-    job = config, choices_of(state), [str(override) for override in typed]
+    overrides = [str(override) for override in typed]
+    find_modules(named_by(overrides), state.runtime.cwd)  # a launcher may have left that folder
+    job = config, choices_of(state), overrides
     if state.mode != RunMode.MULTIRUN:
         _single.append(job)
         return None
@@ -176,7 +179,8 @@ def restart_with_ranks(config: RunConfig, place: World) -> None:
             f"trainer.devices={devices} starts processes of its own, which a launcher of Hydra "
             "does not allow; leave hydra/launcher out, or give trainer.devices=1"
         )
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
+    # -P: without it, -m would put the current folder on sys.path
+    torchrun = ["-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // devices)))
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.pop(SHOW_ALL, None)  # which `hydra_errors` sets around a sweep

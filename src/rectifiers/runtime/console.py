@@ -16,6 +16,7 @@ from rich.filesize import decimal
 from rectifiers.runtime.distributed import end_with_launcher, world
 from rectifiers.runtime.errors import INTERRUPTED, InputError
 from rectifiers.runtime.files import NO_ROOM
+from rectifiers.runtime.own_modules import modules_of_command
 
 SHOW_ALL = "HYDRA_FULL_ERROR"  # in the environment: Hydra's name for whole tracebacks
 FIRST_LINE_S, LINE_EVERY_S = 30.0, 60.0  # between lines about progress, where stderr is no terminal
@@ -136,15 +137,13 @@ def ignore_broken_pipe() -> Iterator[None]:
 @contextmanager
 def cli_errors(interrupted: str = "interrupted") -> Iterator[None]:
     """Turn an error of the input, or of a file, into the last line on stderr, and leave with its
-    status. Modules of the folder that a program is called from can be imported in the body.
+    status. Modules that the command line names are found in the current folder, too.
 
     interrupted: the last line after Ctrl-C, printed by rank 0."""
-    with suppress(OSError):  # the folder is gone
-        if (folder := os.getcwd()) not in sys.path:
-            sys.path.append(folder)
     try:
         end_with_launcher()
-        yield
+        with modules_of_command(sys.argv[1:]):
+            yield
     except KeyboardInterrupt:  # outside of a run, or a second one
         if world().rank == 0:
             print(interrupted, file=sys.stderr)

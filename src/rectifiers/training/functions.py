@@ -27,7 +27,8 @@ from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.sections import SOME_CLASSES, Target
 from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF
+from rectifiers.runtime.files import CHECKOUT, CONF
+from rectifiers.runtime.own_modules import find_modules
 from rectifiers.runtime.schema import check_call
 
 Choices = Mapping[str, str | None]  # the option that was chosen of each group
@@ -57,6 +58,8 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     """Return the function that `target`, the value of `key`, names, with its settings as keywords.
     It must be one that can be called as its group's are, and take each setting's value."""
     name = f"{key}._target_={target.target}"
+    if CHECKOUT is not None:  # whose conf/ may name modules beside it
+        find_modules([target.target], CHECKOUT)
     try:
         function = pkgutil.resolve_name(target.target)
     except (Exception, SystemExit) as error:  # the user's own module may raise anything
