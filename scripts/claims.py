@@ -25,7 +25,7 @@ from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.console import cli_errors
+from rectifiers.runtime.console import cli_errors, printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 
@@ -103,7 +103,8 @@ def missing(
                     reason = claim_exclusion_reason(records.load(path)) if is_committed else None
                     if reason is None:
                         continue
-                    print(f"{path} cannot be used: {reason}; it is run again", file=sys.stderr)
+                    line = f"{path} cannot be used: {reason}; it is run again"
+                    print(printable(line), file=sys.stderr)
                     job.append("rerun=true")
                 jobs.setdefault(name, job)
     return jobs

@@ -30,7 +30,7 @@ from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runs.trust import split_trust
-from rectifiers.runtime.console import cli_errors, ignore_broken_pipe
+from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, printable
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import deferring_signals
@@ -70,7 +70,7 @@ def test(arguments: list[str]) -> None:
     if world().rank == 0:
         with ignore_broken_pipe():
             print_record(outcome.record, Console())
-            print(outcome.path)
+            print(printable(str(outcome.path)))
 
 
 def main() -> None:

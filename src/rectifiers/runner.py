@@ -22,7 +22,7 @@ from rectifiers.cli.composition import Choices, compose_job
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find, run_folder
 from rectifiers.runtime import machine
-from rectifiers.runtime.console import LineTimer, duration, without_progress
+from rectifiers.runtime.console import LineTimer, duration, printable, without_progress
 from rectifiers.runtime.distributed import end_with_parent
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.own_modules import find_modules, named_by
@@ -103,7 +103,7 @@ def run_all(
     common = set.intersection(*map(set, runs)) if len(runs) > 1 else set()
     for overrides, reason in progress.failures.items():
         label = " ".join(override for override in overrides if override not in common)
-        print(f"failed: {label}: {reason}", file=sys.stderr)
+        print(printable(f"failed: {label}: {reason}"), file=sys.stderr)
     return progress.failures
 
 

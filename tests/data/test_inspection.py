@@ -15,6 +15,7 @@ from PIL import Image
 
 from conftest import compose_config
 from photos import jpeg, photo, write_folder
+from rectifiers.data import jpeg as decoder
 from rectifiers.data.images import FolderSplit, read_rgb, unreadable_reason
 from rectifiers.data.sources import Source, folder, three_splits
 from rectifiers.runtime.errors import InputError
@@ -100,6 +101,75 @@ def test_a_file_that_is_cut_short_is_noticed(kind: str, share: float) -> None:
 )
 def test_unusable_images_are_refused_by_header(body: bytes, reason: str) -> None:
     assert re.search(reason, unreadable_reason(body) or "")
+
+
+def scan_of(body: bytes) -> int:
+    """The offset of the first entropy-coded byte of a JPEG file."""
+    start = body.index(b"\xff\xda")
+    return start + 2 + int.from_bytes(body[start + 2 : start + 4])
+
+
+def cut(body: bytes) -> bytes:
+    return body[: (scan_of(body) + len(body)) // 2] + b"\xff\xd9"
+
+
+def left_out(body: bytes) -> bytes:
+    """Without bytes in the middle, and with the same end."""
+    middle = (scan_of(body) + len(body)) // 2
+    return body[:middle] + body[middle + 200 :]
+
+
+def zeros(body: bytes) -> bytes:
+    middle = (scan_of(body) + len(body)) // 2
+    return body[:middle] + bytes(600) + body[middle + 600 :]
+
+
+def other_restart(body: bytes) -> bytes:
+    return body.replace(b"\xff\xd1", b"\xff\xd4", 1)
+
+
+def leftover(body: bytes) -> bytes:
+    return body[:-2] + body[-300:]
+
+
+FLAVOURS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "progressive": {"progressive": True},
+    "restarts": {"restart_marker_rows": 1},
+    "optimised": {"optimize": True, "subsampling": "4:4:4"},
+}
+HAS_DECODER = decoder.unavailable_reason() is None
+
+
+@pytest.mark.skipif(not HAS_DECODER, reason="Pillow drops libjpeg's warnings")
+@pytest.mark.parametrize("options", FLAVOURS.values(), ids=FLAVOURS)
+@pytest.mark.parametrize("damage", [cut, left_out, zeros, other_restart, leftover])
+def test_damage_with_a_good_end_is_found(options: dict[str, object], damage) -> None:
+    body = jpeg(photo(90, 120), **options)
+    assert unreadable_reason(body) is None
+    damaged = damage(body)
+    assert damaged[-2:] == b"\xff\xd9"
+    if damaged != body:
+        assert "Corrupt JPEG data" in (unreadable_reason(damaged) or "")
+
+
+@pytest.mark.parametrize("padding", [bytes(500), b"\xff" * 7])
+def test_padding_is_no_damage(padding: bytes) -> None:
+    body = jpeg(photo(90, 120))
+    assert unreadable_reason(body[:-2] + padding + body[-2:]) is None
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA"])
+def test_png_without_its_last_rows_is_found(mode: str) -> None:
+    whole = encoded(photo(40, 48).convert(mode), "PNG")
+    assert unreadable_reason(whole) is None
+    start = whole.index(b"IDAT")
+    rows = zlib.decompress(whole[start + 4 : start + 4 + int.from_bytes(whole[start - 4 : start])])
+    body = zlib.compress(rows[: len(rows) // 2])
+    chunk = struct.pack(">I", len(body)) + b"IDAT" + body
+    chunk += struct.pack(">I", zlib.crc32(b"IDAT" + body))
+    end = whole[whole.index(b"IEND") - 4 :]
+    assert "bytes of pixels" in (unreadable_reason(whole[: start - 4] + chunk + end) or "")
 
 
 # ---- a folder ----
@@ -202,6 +272,43 @@ def test_folders_share_no_memory(photos: Path) -> None:
     assert look(photos).digest == first
 
 
+@pytest.mark.skipif(not HAS_DECODER, reason="Pillow drops libjpeg's warnings")
+@pytest.mark.filterwarnings("ignore:.*others take the places")
+def test_damaged_image_is_named_or_skipped(photos: Path) -> None:
+    victim = photos / "train" / "b" / "2.jpg"
+    victim.write_bytes(left_out(victim.read_bytes()))
+    with pytest.raises(InputError, match=r"train/b/2\.jpg cannot be read \(Corrupt JPEG data"):
+        look(photos)
+    split = look(photos, skip_bad=True).train
+    place = split.paths.index(victim)  # type: ignore[attr-defined]
+    for read in (split.image, split.encoded):  # type: ignore[attr-defined]
+        with pytest.raises(InputError, match=r"train/b/2\.jpg"):
+            read(place)
+        assert read(place - 1) is not None
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_giant_image_is_refused_unread(photos: Path, part: str) -> None:
+    victim = photos / part / "a" / "3.jpg"
+    os.truncate(victim, 2**40)  # sparse
+    with pytest.raises(InputError, match=rf"{part}/a/3\.jpg cannot be read \(it has 1,099,511"):
+        look(photos)
+
+
+def test_files_that_are_not_read_are_counted(photos: Path) -> None:
+    names = ("a/1.jfif", "a/2.JFIF", "b/in/3.avif", "b/4", "5.jpg", "a/.6.heic", "b/7.jpg")
+    (photos / "train" / "b" / "in").mkdir()
+    for name in names:
+        (photos / "train" / name).write_bytes(WHOLE["JPEG"])
+    with pytest.warns(UserWarning, match="files are not read") as caught:
+        source = folder(str(photos))
+    assert len(caught) == 1
+    message = str(caught[0].message)
+    for part in ("5 files", "2 .jfif", "1 .avif", "1 without an ending", "1 beside the class"):
+        assert part in message
+    assert len(source.train.labels) == 9
+
+
 @pytest.mark.filterwarnings("ignore:.*others take the places")
 def test_training_images_alone_are_skipped(photos: Path) -> None:
     (photos / "train" / "b" / "2.jpg").write_bytes(b"")
@@ -254,7 +361,8 @@ def test_no_validation_image_is_skipped(photos: Path, protocol: str) -> None:
 def test_one_process_looks_for_all(photos: Path, opened: list[str], monkeypatch) -> None:
     found = look(photos).digests
     opened.clear()
-    monkeypatch.setattr(build, "broadcast_from_rank_zero", lambda look: found)  # as on another rank
+    of_rank_zero = found, {}
+    monkeypatch.setattr(build, "broadcast_from_rank_zero", lambda look: of_rank_zero)
     config = compose_config(*SMALL, f"data.root={photos}", f"cache_dir={photos.parent}/none")
     source = folder(str(photos))
     assert build.inspect_source(source, config).digests == found

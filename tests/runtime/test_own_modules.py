@@ -1,4 +1,4 @@
-"""A program finds what its command line names in the current folder, and runs nothing else there."""
+"""A program finds what its command line names in the current folder, and nothing else there."""
 
 import importlib
 import json

@@ -35,7 +35,13 @@ from rectifiers.runs.folder import Outcome, find
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.sections import options
-from rectifiers.runtime.console import SHOW_ALL, cli_errors, ignore_broken_pipe, print_error
+from rectifiers.runtime.console import (
+    SHOW_ALL,
+    cli_errors,
+    ignore_broken_pipe,
+    print_error,
+    printable,
+)
 from rectifiers.runtime.distributed import World, check_share, end_with_parent, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
@@ -148,7 +154,7 @@ def print_best(path: Path) -> None:
             f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
             for key, value in best.best_params.items()
         )
-        print(f"best: {found}, val error {best.best_value:.2f} % ({path})")
+        print(printable(f"best: {found}, val error {best.best_value:.2f} % ({path})"))
 
 
 def restart_with_ranks(config: RunConfig, place: World) -> None:
@@ -261,4 +267,4 @@ def _print(outcome: AnyOutcome) -> None:
             if outcome.record.codes != [code_fingerprint()]:
                 older = " It is of older code."
             print(f"This run exists already.{diverged}{older} rerun=true runs it again.")
-        print(outcome.path)
+        print(printable(str(outcome.path)))

@@ -17,11 +17,11 @@ import torch
 from torchvision import datasets
 from torchvision.datasets.utils import download_url
 
-from rectifiers.data.images import list_classes, read_rgb, write_cache
+from rectifiers.data.images import LARGEST_BYTES, list_classes, read_rgb, write_cache
 from rectifiers.data.sources import Source, missing, root_folder
 from rectifiers.data.splits import ArraySplit, take
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.ranges import Count
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -148,6 +148,8 @@ def _read_images(root: Path) -> np.ndarray:
     rows = np.empty((len(images), 1 + PIXELS), np.uint8)
     with progress_bar("reading all images", len(images), "files") as advance:
         for row, (path, label) in zip(rows, images, strict=True):
+            if path.stat().st_size > LARGEST_BYTES:
+                raise unreadable(path, f"it has more than {LARGEST_BYTES:,} bytes")
             image = read_rgb(path, str(path))
             if image.shape != (3, 32, 32):
                 raise _other_images(root, f"{path} has not 32 x 32 px")
@@ -156,10 +158,14 @@ def _read_images(root: Path) -> np.ndarray:
     return rows
 
 
+LARGEST_ARCHIVE = 2**28  # bytes
+
+
 def _read_archive(path: Path) -> np.ndarray:
     """Return the rows of all images of the official archive. Nothing is unpickled but what has the
     official md5, and nothing is written to disk."""
-    body = path.read_bytes()
+    is_small = path.stat().st_size <= LARGEST_ARCHIVE
+    body = path.read_bytes() if is_small else b""
     if hashlib.md5(body, usedforsecurity=False).hexdigest() != datasets.CIFAR10.tgz_md5:
         raise InputError(
             f"{path} is not the official one, by its md5; remove it and get the official one"

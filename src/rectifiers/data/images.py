@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -18,11 +20,13 @@ from torch import Tensor
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms.v2.functional import pil_to_tensor
 
+from rectifiers.data import jpeg
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file
 
 LARGEST_PIXELS = 89_000_000  # of an image: 270 MB as RGB
+LARGEST_BYTES = 2**29  # of an image's file: RGB of 16 bits, not compressed
 # What an image file may be by its content, whatever its name says. Other decoders of Pillow start
 # programs.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
@@ -51,8 +55,8 @@ def check_pixels(image: Image.Image) -> None:
 def unreadable_reason(body: bytes) -> str | None:
     """Return why an image file cannot be used, or None.
 
-    Only the header and the end of a JPEG are looked at, which is a hundred times faster than to
-    decode it; other files are decoded.
+    Of a JPEG that ends as it should only the coefficients are read, which takes a third of decoding
+    it; other files are decoded.
     """
     try:
         with Image.open(BytesIO(body), formats=FORMATS) as image:
@@ -60,9 +64,28 @@ def unreadable_reason(body: bytes) -> str | None:
             is_jpeg = image.format in ("JPEG", "MPO")
             if not is_jpeg or b"\xff\xd9" not in body[-64:]:  # some programs append a few bytes
                 image.load()
+            if is_jpeg and (warning := jpeg.damage(body)):
+                return warning
+            if image.format == "PNG":
+                return _short_png(body, image)
     except Exception as error:  # a hostile file can raise anything
         return _reason(error)
     return None
+
+
+def _short_png(body: bytes, image: Image.Image) -> str | None:
+    """Return whether the stream of a PNG ends before its last row, which Pillow leaves black."""
+    if image.info.get("interlace"):
+        return None
+    bits = body[24] * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[body[25]]  # of its header, per pixel
+    expected = image.height * (1 + -(-image.width * bits // 8))
+    stream, at, length = zlib.decompressobj(), 8, 0
+    while at < len(body) and length < expected:
+        size, kind = int.from_bytes(body[at : at + 4]), body[at + 4 : at + 8]
+        if kind == b"IDAT":
+            length += len(stream.decompress(body[at + 8 : at + 8 + size]))
+        at += 12 + size
+    return None if length >= expected else f"it has {length:,} bytes of pixels, not {expected:,}"
 
 
 def _reason(error: Exception) -> str:
@@ -96,7 +119,8 @@ def cached_inspection(
     """Return what `inspect` returns, or returned earlier about files that have not changed since.
 
     about: what its result depends on beside the files, in plain JSON types."""
-    about = [about, PIL.__version__, Path(__file__).read_text()]
+    has_decoder = jpeg.unavailable_reason() is None
+    about = [about, PIL.__version__, has_decoder, Path(__file__).read_text()]
     key = hashlib.blake2b(json.dumps(about).encode(), digest_size=8)
     for file in files:
         stat = file.stat()
@@ -128,19 +152,26 @@ def write_cache(path: Path, content: bytes | np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class FolderSplit:
-    """Image files of any size below the folder `root`, each read as RGB when it is needed."""
+    """Image files of any size below the folder `root`, each read as RGB when it is needed.
+
+    unreadable: why some cannot be used, by index; a damaged one may be decoded without an error."""
 
     root: Path
     paths: Sequence[Path]
     labels: Sequence[int]
+    unreadable: Mapping[int, str] = field(default_factory=dict)
 
     def image(self, index: int) -> Tensor:
-        return read_rgb(self.paths[index], str(self.paths[index]))
+        return read_rgb(BytesIO(self.encoded(index)), str(self.paths[index]))
 
     def encoded(self, index: int) -> bytes:
         """Return the bytes of the file, of which a JPEG decoder may read a part."""
         path = self.paths[index]
+        if index in self.unreadable:
+            raise InputError(self.unreadable[index])
         try:
+            if (size := path.stat().st_size) > LARGEST_BYTES:
+                raise OSError(f"it has {size:,} bytes, more than {LARGEST_BYTES:,}")
             return path.read_bytes()
         except OSError as error:
             raise unreadable(path, error) from error
@@ -168,9 +199,12 @@ class FolderSplit:
         ):
             warnings.simplefilter("ignore")  # Pillow's, of metadata
             for index, path in enumerate(self.paths):
-                body = self.encoded(index)
+                try:
+                    body = self.encoded(index)
+                    reason = unreadable_reason(body)
+                except InputError as error:
+                    body, reason, bad[index] = b"", None, str(error)
                 hashes.append(hashlib.blake2b(body, digest_size=16).digest())
-                reason = unreadable_reason(body)
                 if reason is not None:
                     bad[index] = str(unreadable(path, reason))
                 advance(1)
@@ -187,17 +221,21 @@ class FolderSplit:
         return [path.relative_to(self.root).as_posix() for path in self.paths]
 
 
-def list_classes(folder: Path) -> dict[str, list[Path]]:
+def list_classes(folder: Path, ignored: Counter[str] | None = None) -> dict[str, list[Path]]:
     """Return the image files below every sub-folder, by its name; both are sorted, and a class may
-    have no images.
+    have no images. `ignored` counts the other files by ending.
 
     Links are followed to files and to folders, as torchvision does, and what is hidden, such as the
     `._name` that macOS writes, is left out. A link to nothing or to a folder around it, and what is
     no file, are refused: a pipe would be waited for without end.
     """
     classes = {}
+    others: Counter[str] = Counter() if ignored is None else ignored
     for top in sorted(folder.iterdir()):
-        if top.name.startswith(".") or not top.is_dir():
+        if top.name.startswith("."):
+            continue
+        if not top.is_dir():
+            others["beside the class folders"] += 1
             continue
         images = []
         for place, folders, files in os.walk(top, onerror=_raise, followlinks=True):
@@ -205,10 +243,12 @@ def list_classes(folder: Path) -> dict[str, list[Path]]:
                 raise InputError(f"{place} is a link to a folder that it lies in; remove it")
             folders[:] = [name for name in folders if not name.startswith(".")]
             for path in (Path(place, name) for name in files if not name.startswith(".")):
-                if path.suffix.lower() in IMG_EXTENSIONS:
-                    if not path.is_file():
-                        raise unreadable(path, "it is no file")
-                    images.append(path)
+                if path.suffix.lower() not in IMG_EXTENSIONS:
+                    others[path.suffix.lower() or "without an ending"] += 1
+                    continue
+                if not path.is_file():
+                    raise unreadable(path, "it is no file")
+                images.append(path)
         classes[top.name] = sorted(images)
     return classes
 

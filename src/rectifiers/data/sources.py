@@ -7,6 +7,7 @@ import functools
 import hashlib
 import random
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 from torchvision import datasets
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from rectifiers.data.images import FolderSplit, Inspection, list_classes
 from rectifiers.data.splits import ArraySplit, Part, Split, choose, part_digest, take
@@ -118,6 +120,8 @@ class Source:
             warnings.warn(message, stacklevel=2)
             val = in_splits(hashed).val
             chosen = val.indices.tolist() if isinstance(val, Part) else []
+            if isinstance(hashed.train, FolderSplit):
+                hashed = replace(hashed, train=replace(hashed.train, unreadable=bad))
             bad = {index: bad[index] for index in chosen if index in bad}
         fatal = [*bad.values(), *(text for split in held_out for text in split.unreadable.values())]
         if fatal:
@@ -284,7 +288,8 @@ def folder(root: str | None = None) -> Source:
         if not place.is_dir():
             raise InputError(f"{place} is not a folder; data.root must be {layout}")
     parts = [part for part in ("train", "val", "test") if (base / part).is_dir()]
-    images = {part: list_classes(base / part) for part in parts}
+    ignored: Counter[str] = Counter()
+    images = {part: list_classes(base / part, ignored) for part in parts}
     classes = tuple(images["train"])
     if len(classes) < 2:
         raise InputError(
@@ -312,4 +317,11 @@ def folder(root: str | None = None) -> Source:
         paths = [path for name in classes for path in members.get(name, [])]
         labels = [label for label, name in enumerate(classes) for _ in members.get(name, [])]
         splits[part] = FolderSplit(base, paths, labels)
+    if ignored and world().rank == 0:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in ignored.most_common())
+        message = (
+            f"data.root={root}: {ignored.total():,} files are not read ({counts}); images end in "
+            f"{', '.join(IMG_EXTENSIONS)}"
+        )
+        warnings.warn(message, stacklevel=2)
     return Source("folder", classes, 3, splits["train"], splits["val"], test=splits.get("test"))

@@ -5,10 +5,11 @@ import os
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -59,6 +60,29 @@ def without_progress() -> Iterator[None]:
 def printable(text: str) -> str:
     """Return `text` without what a terminal would obey."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+@contextmanager
+def printable_warnings() -> Iterator[None]:
+    """Show warnings, which may name a file, without what a terminal would obey."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+        with suppress(OSError, AttributeError):  # nobody reads it, or there is no stderr
+            print(*map(printable, text.splitlines()), sep="\n", file=file or sys.stderr)
+
+    before, warnings.showwarning = warnings.showwarning, show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def duration(seconds: float) -> str:
@@ -142,7 +166,7 @@ def cli_errors(interrupted: str = "interrupted") -> Iterator[None]:
     interrupted: the last line after Ctrl-C, printed by rank 0."""
     try:
         end_with_launcher()
-        with modules_of_command(sys.argv[1:]):
+        with printable_warnings(), modules_of_command(sys.argv[1:]):
             yield
     except KeyboardInterrupt:  # outside of a run, or a second one
         if world().rank == 0:

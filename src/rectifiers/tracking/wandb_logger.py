@@ -162,7 +162,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             self._finish(exit_code or int(self._status == "diverged"))
         if self.note is not None:
             self.note += f"; {self._remedy()}"
-            print(self.note, file=sys.stderr)
+            print(printable(self.note), file=sys.stderr)
 
     def _finish(self, exit_code: int) -> None:
         run, self._experiment = self._experiment, None

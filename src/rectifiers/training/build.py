@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from rectifiers.chains import LayerReport, initialize_chain, initialize_empirically, warn_of_drift
 from rectifiers.data.datamodule import ImageData
+from rectifiers.data.images import FolderSplit
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
 from rectifiers.data.sources import Source, one_at_a_time, three_splits
 from rectifiers.data.transforms import Geometry
@@ -146,14 +147,16 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
         is_paper = settings.protocol == "paper"
         return source if is_paper else three_splits(source, settings.val_per_class)
 
-    def look() -> tuple[str, ...] | None:
+    def look() -> tuple[tuple[str, ...] | None, Mapping[int, str]]:
         with interruptible("while the images were looked at"):
             skip_bad = settings.bad_images == "skip"
-            return source.inspected(
-                config.cache_dir, skip_bad=skip_bad, in_splits=in_splits
-            ).digests
+            found = source.inspected(config.cache_dir, skip_bad=skip_bad, in_splits=in_splits)
+            return found.digests, getattr(found.train, "unreadable", {})
 
-    source = replace(source, digests=broadcast_from_rank_zero(look))
+    digests, bad = broadcast_from_rank_zero(look)
+    source = replace(source, digests=digests)
+    if bad and isinstance(source.train, FolderSplit):
+        source = replace(source, train=replace(source.train, unreadable=bad))
     if settings.content not in (None, source.digest):
         raise InputError(
             f"data.content={settings.content} is not the hash of the data, which is "

@@ -23,7 +23,7 @@ import numpy as np
 from torch import Tensor
 from zlib_ng.zlib_ng import crc32
 
-from rectifiers.data.images import Inspection, cached_inspection, read_rgb
+from rectifiers.data.images import LARGEST_BYTES, Inspection, cached_inspection, read_rgb
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.schema import JsonObject
 
@@ -41,6 +41,7 @@ INDEX = np.dtype(
     ]
 )
 MANIFEST = "manifest.json"
+LARGEST_MANIFEST, LARGEST_INDEX = 2**24, 2**32  # bytes; ImageNet's are of 0.3 and 31 MB
 FILE = re.compile(r"(train|val)/(index\.npy|shard-[0-9]{5}\.bin)")
 PULL = "pull the data again"
 
@@ -64,6 +65,8 @@ def read_manifest(root: Path) -> JsonObject:
             "pipelines/imagenet/dvc.yaml), or choose data=folder for unpacked images"
         )
     try:
+        if path.stat().st_size > LARGEST_MANIFEST:
+            raise ValueError(f"it is larger than {LARGEST_MANIFEST:,} bytes")
         manifest = json.loads(path.read_bytes())
         sizes = _checked_sizes(manifest)
     except Exception as error:  # a hostile file can raise anything
@@ -88,6 +91,8 @@ def _checked_sizes(manifest: JsonObject) -> dict[str, int]:
     for split in SPLITS:
         if f"{split}/index.npy" not in sizes:
             raise ValueError(f"it names no index of {split}")
+        if sizes[f"{split}/index.npy"] > LARGEST_INDEX:
+            raise ValueError(f"its index of {split} is larger than {LARGEST_INDEX:,} bytes")
         int(manifest["splits"][split]["images"])
     texts = [manifest["splits"][split]["digest"] for split in SPLITS]
     texts += [facts["sha256"] for facts in manifest["files"].values()]
@@ -175,6 +180,8 @@ class ShardSplit:
             return False
         # `end - length` cannot overflow where `length <= end`; `offset + length` could.
         end, length = ends[index["shard"]], index["length"]
+        if length.max() > LARGEST_BYTES:
+            return False
         return bool((length <= end).all() and (index["offset"] <= end - length).all())
 
     def __getstate__(self) -> JsonObject:

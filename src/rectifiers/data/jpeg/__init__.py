@@ -19,6 +19,8 @@ REMEDY = (
     "and call make native"
 )
 
+WARNING_BYTES = 200  # JMSG_LENGTH_MAX of libjpeg
+
 
 @cache
 def _library() -> ctypes.CDLL | str:
@@ -31,6 +33,7 @@ def _declare(library: ctypes.CDLL) -> str | None:
     library.rectifiers_measure.argtypes = [ctypes.c_char_p, size, pointer, pointer]
     library.rectifiers_crop.argtypes = [ctypes.c_char_p, size, *[integer] * 6, pointer]
     library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, pointer, pointer]
+    library.rectifiers_check.argtypes = [ctypes.c_char_p, size, ctypes.c_char_p]
     library.rectifiers_free.argtypes = [pointer]
     if _agrees_with_pillow(library):
         return None
@@ -111,6 +114,19 @@ def _crop(
         library.rectifiers_crop(jpeg, len(jpeg), *size, *corner, side, mirrored, out.data_ptr())
         == 0
     )
+
+
+def damage(jpeg: bytes) -> str | None:
+    """Return libjpeg's warning that data of a JPEG file are damaged or missing, or None; Pillow
+    drops it, and fills such an image with grey.
+
+    None also where libjpeg reads no coefficients, or the C library is missing."""
+    library = _library()
+    if not isinstance(library, ctypes.CDLL):
+        return None
+    text = ctypes.create_string_buffer(WARNING_BYTES)
+    library.rectifiers_check(jpeg, len(jpeg), text)
+    return text.value.decode(errors="replace") or None
 
 
 def tile(jpeg: bytes) -> bytes | None:

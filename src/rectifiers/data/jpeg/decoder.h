@@ -50,6 +50,9 @@ struct trap {
 };
 struct jpeg_error_mgr *set_trap(struct trap *trap);
 
+#define MOST_SCANS 200 /* of a progressive file; a hostile one has thousands, and each is a pass over the image */
+void count_scans(j_common_ptr decoder); /* an error above MOST_SCANS */
+
 enum outcome read_layout(const uint8_t *jpeg, size_t size, struct layout *layout);
 /* Check the scan to its end; `starts` is NULL or takes the offset of every restart interval and the end's, tiles + 1. */
 enum outcome read_scan(const uint8_t *jpeg, size_t size, const struct layout *layout, size_t tiles, size_t *starts);
@@ -65,13 +68,15 @@ void resample_rows(const int32_t *groups, int left, const struct taps *taps, int
 /* Resized rows [height][width][4] from input row `top` on to three planes [outputs][width]; sums: [width][4]. */
 void resample_columns(const uint8_t *rows, int top, int width, const struct taps *taps, int32_t *sums, uint8_t *planes);
 
-/* The interface; binding.py says what the functions do. */
+/* The interface; __init__.py says what the functions do. */
 #define INTERFACE __attribute__((visibility("default")))
 INTERFACE const char *rectifiers_source_hash(void);
 INTERFACE int rectifiers_measure(const uint8_t *jpeg, size_t size, int *height, int *width);
 INTERFACE int rectifiers_crop(const uint8_t *jpeg, size_t size, int height, int width, int top, int left, int side,
                               int mirrored, uint8_t *planes);
 INTERFACE int rectifiers_tile(const uint8_t *jpeg, size_t size, uint8_t **tiled, size_t *tiled_size);
+/* `text` takes libjpeg's warning of damaged data, or nothing, and has room for JMSG_LENGTH_MAX characters. */
+INTERFACE int rectifiers_check(const uint8_t *jpeg, size_t size, char *text);
 INTERFACE void rectifiers_free(uint8_t *tiled);
 
 #endif

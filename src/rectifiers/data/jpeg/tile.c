@@ -5,9 +5,8 @@
 #include "decoder.h"
 
 #define TILE_PX 64     /* a tile's width is near this: measured fastest, and the file is no larger than the original */
-#define MOST_SCANS 200 /* of a progressive file; a hostile one has thousands, and each is a pass over the image */
 
-static void count_scans(j_common_ptr decoder) {
+void count_scans(j_common_ptr decoder) {
     if (((j_decompress_ptr)decoder)->input_scan_number > MOST_SCANS) decoder->err->error_exit(decoder);
 }
 
