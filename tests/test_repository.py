@@ -34,3 +34,29 @@ def test_targets_install_extras_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     extras = set(re.findall(r"\$\(VENV\)/\.([a-z]+)", makefile)) - {"made"}
     assert {"train", "dev", "docs"} <= extras <= PROJECT["optional-dependencies"].keys()
+
+
+WORKFLOWS = {
+    path.stem: yaml.safe_load(path.read_text()) for path in ROOT.glob(".github/workflows/*.yml")
+}
+
+
+def test_actions_and_tools_are_pinned() -> None:
+    steps = [
+        step
+        for flow in WORKFLOWS.values()
+        for job in flow["jobs"].values()
+        for step in job["steps"]
+    ]
+    actions = [step["uses"] for step in steps if "uses" in step]
+    assert actions
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) for action in actions)
+    tools = (ROOT / ".github" / "requirements.txt").read_text().splitlines()[1:]
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+", tool) for tool in tools)
+
+
+def test_job_that_publishes_runs_nothing_else() -> None:
+    jobs = WORKFLOWS["release"]["jobs"]
+    (publish,) = [job for job in jobs.values() if "id-token" in job.get("permissions", {})]
+    names = [step.get("uses", "").partition("@")[0] for step in publish["steps"]]
+    assert names == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
