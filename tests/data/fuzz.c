@@ -73,6 +73,8 @@ int main(int count, char **arguments) {
         memcpy(mutant, work, size);
         free(work);
         cropped += read_one(mutant, size);
+        char text[200];
+        rectifiers_check(mutant, size, text);
         uint8_t *out;
         size_t out_size;
         if (rectifiers_tile(mutant, size, &out, &out_size) == DONE) {
