@@ -20,7 +20,7 @@ SOURCE = """
 from helper import LEVELS, Images
 from rectifiers.data.sources import Source
 
-def make():
+def make(val_fraction=0.25, split_seed=0):
     return Source("mine", ("a", "b"), 1, Images(LEVELS), Images(LEVELS))
 """
 HELPER = """
