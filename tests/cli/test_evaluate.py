@@ -13,6 +13,7 @@ import torch
 from conftest import compose_config
 from rectifiers.data.preprocess import load_preprocess
 from rectifiers.evaluation.evaluate import Result, evaluate, load_scores
+from rectifiers.evaluation.metrics import mean_log_scores
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
@@ -97,13 +98,14 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     for name in ("center", "dense"):
         target = config.evaluation.protocols[name]
         protocol = functions.import_function(f"evaluation.{name}", target)(32)
-        together = 0.0
+        members = []
         for part in sorted(parts, key=lambda part: part.record.run):
             scored = Scored(config, part.path.parent)
             tested = evaluate(scored, source.val, protocol, classes=10, device=torch.device("cpu"))
-            together = together + tested.scores
+            members.append(tested.scores)
         labels = torch.tensor(source.val.labels)
-        expected = Result.from_scores(torch.as_tensor(together) / 3, labels).as_dict()
+        together = mean_log_scores(torch.stack(members))
+        expected = Result.from_scores(together, labels).as_dict()
         found = whole.protocols[name]
         assert found.model_dump(include=set(expected)) == expected
         assert found.top1_correct != parts[0].record.protocols["center"].top1_correct

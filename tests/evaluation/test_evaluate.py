@@ -21,6 +21,7 @@ from rectifiers.evaluation.evaluate import (
     same_shape_batches,
     save_scores,
 )
+from rectifiers.evaluation.metrics import ErrorCounter, Errors, is_correct
 from rectifiers.evaluation.protocols import center, dense, ten_view
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
@@ -77,7 +78,51 @@ def test_scores_are_averaged_after_the_softmax() -> None:
     expected = torch.stack(
         [torch.tensor(v).softmax(0) for v in ([9.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0])]
     ).mean(0)
-    assert torch.allclose(mean, expected[None])
+    assert torch.allclose(mean.exp().float(), expected[None])
+
+
+class Given(nn.Module):
+    """The same scores for every batch."""
+
+    def __init__(self, scores: torch.Tensor) -> None:
+        super().__init__()
+        self.scores = scores
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scores[: len(x)]
+
+
+@pytest.mark.parametrize("classes", [10, 1000])
+@pytest.mark.parametrize("std", [1, 50, 500, 5000])
+def test_tests_rank_like_validation(std: float, classes: int) -> None:
+    """On the same view, with scores in which a softmax of single precision is 0 or 1."""
+    generator = torch.Generator().manual_seed(classes)
+    scores = std * torch.randn(512, classes, generator=generator)
+    # labels of each rank from 1 to 8, so that top-5 has something to tell
+    ranks = torch.arange(512) % 8
+    labels = scores.argsort(1, descending=True).gather(1, ranks[:, None])[:, 0]
+    split = ArraySplit(torch.zeros(512, 1, 8, 8, dtype=torch.uint8), labels.tolist())
+    tested = evaluate(Given(scores), split, center(8, scale_px=8), classes=classes, device=CPU)
+    val = ErrorCounter(classes)
+    val.update(scores, labels)
+    assert tested.errors == val.errors() == Errors(512, 64, 5 * 64)
+    assert torch.equal(tested.correct, ranks == 0)
+    assert torch.equal(is_correct(tested.scores, labels, top_k=5), ranks < 5)
+    by_hand = nn.functional.cross_entropy(scores.double(), labels)
+    assert tested.calibration["nll"] == pytest.approx(float(by_hand))
+
+
+@pytest.mark.parametrize("scale", [1, 30, 3000])
+def test_split_views_are_no_tie(scale: float) -> None:
+    """Five views say class 2 and five say class 1, with more doubt: the mean softmax of class 2 is
+    higher, in exact arithmetic."""
+    sure, unsure = torch.tensor([0.0, 1.0, 4.0]), torch.tensor([0.0, 3.0, 1.0])
+    scores = scale * torch.stack([sure, unsure]).repeat(5, 1)
+    split = ArraySplit(torch.zeros(1, 1, 8, 8, dtype=torch.uint8), [2])
+    tested = evaluate(Given(scores), split, ten_view(8, scale_px=8), classes=3, device=CPU)
+    assert tested.correct.tolist() == [True]
+    together = mean_result([kept(*row) for row in scores[:2, None].expand(2, 2, 3).tolist()])
+    assert together.scores.argmax(1).tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -100,7 +145,7 @@ def test_ten_view_errors_equal_an_evaluation_by_hand(workers: int) -> None:
         correct.append(int(scores[-1].argmax() == label))
     assert tested.errors.top1_correct == sum(correct)
     assert tested.errors.num_images == sum(batch_sizes) == 450
-    assert torch.allclose(tested.scores, torch.stack(scores), atol=1e-6)
+    assert torch.allclose(tested.scores.exp().float(), torch.stack(scores), atol=1e-6)
     bits = bin(int(tested.as_dict()["correct_mask"], 16))[2:].zfill(452)
     assert [int(bit) for bit in bits[:450]] == correct
     assert tested.as_dict()["by_scale"] == {}
@@ -132,7 +177,8 @@ def test_images_of_many_shapes_are_counted_once(prepared: Path) -> None:
                 )
                 each[px] = protocol.score(scored, protocol.views(split.image(i), px)[None])
                 right[px] += int(each[px].argmax() == label)
-            assert torch.allclose(tested.scores[i], (each[36] + each[48])[0] / 2, atol=1e-6)
+            mean = (each[36].exp() + each[48].exp())[0] / 2
+            assert torch.allclose(tested.scores[i].exp(), mean, atol=1e-6)
     by_scale = tested.as_dict()["by_scale"]
     assert {px: by_scale[str(px)]["top1_correct"] for px in right} == right
 
@@ -141,12 +187,9 @@ def test_calibration_by_hand() -> None:
     """Two answers at confidence 0.75, one of them right: |0.5 - 0.75|; four pixels are the
     logarithms of the scores."""
 
-    class Given(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.tensor([[0.75, 0.25]]).log().expand(len(x), 2)
-
+    scores = torch.tensor([[0.75, 0.25]]).log().expand(2, 2)
     split = ArraySplit(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), [0, 1])
-    tested = evaluate(Given(), split, center(8, scale_px=8), classes=2, device=CPU).as_dict()
+    tested = evaluate(Given(scores), split, center(8, scale_px=8), classes=2, device=CPU).as_dict()
     assert tested["ece"] == pytest.approx(0.25, abs=1e-6)
     expected = -(torch.tensor([0.75, 0.25]).log().mean().item())
     assert tested["nll"] == pytest.approx(expected, abs=1e-6)
@@ -178,17 +221,19 @@ def test_uncounted_image_is_an_error(monkeypatch) -> None:
 
 
 def kept(*rows: list[float]) -> Scores:
-    return Scores(np.array(rows, np.float32), np.array([0, 1]), "abc", "{}")
+    return Scores(np.array(rows, np.float64), np.array([0, 1]), "abc", "{}")
 
 
 def test_the_ensemble_weighs_all_members_equally() -> None:
-    sure, unsure = kept([0.9, 0.1, 0.0], [0.0, 0.4, 0.6]), kept([0.3, 0.4, 0.3], [0.2, 0.5, 0.3])
+    sure = kept(*np.log([[0.9, 0.08, 0.02], [0.02, 0.38, 0.6]]).tolist())
+    unsure = kept(*np.log([[0.3, 0.4, 0.3], [0.2, 0.4, 0.4]]).tolist())
     found = mean_result([sure, unsure])
-    assert torch.allclose(found.scores, torch.tensor([[0.6, 0.25, 0.15], [0.1, 0.45, 0.45]]))
-    assert found.correct.tolist() == [True, False]  # a tie is an error
+    expected = torch.tensor([[0.6, 0.24, 0.16], [0.11, 0.39, 0.5]])
+    assert torch.allclose(found.scores.exp().float(), expected)
+    assert found.correct.tolist() == [True, False]
     assert (found.errors.num_images, found.errors.top1_correct) == (2, 1)
     three = mean_result([sure, sure, unsure])
-    assert torch.allclose(three.scores[0], torch.tensor([0.7, 0.2, 0.1]))
+    assert torch.allclose(three.scores[0].exp().float(), torch.tensor([2.1, 0.56, 0.34]) / 3)
 
 
 def test_scores_of_other_images_or_settings_are_refused() -> None:
@@ -199,7 +244,7 @@ def test_scores_of_other_images_or_settings_are_refused() -> None:
 
 
 KEPT = Scores(
-    np.array([[0.25, 0.75], [1, 0]], np.float32), np.array([1, 0]), "abc", '{"scale_px":36}'
+    np.array([[-1.4, -0.3], [0, -900]], np.float64), np.array([1, 0]), "abc", '{"scale_px":36}'
 )
 
 
@@ -221,6 +266,7 @@ HUGE = b"'shape': (2222222222, 2222222), }"
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[:300]),
     "pickle": lambda path: resave(path, scores=np.array([{}], dtype=object)),
+    "of the softmax itself": lambda path: resave(path, scores=KEPT.scores.astype(np.float32)),
     "other shape": lambda path: resave(path, labels=np.zeros(3, int)),
     "compressed": lambda path: resave(path, np.savez_compressed),
     "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),

@@ -1,11 +1,18 @@
 """Errors, calibration and responses, against the same by hand."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from rectifiers.evaluation.evaluate import Result
-from rectifiers.evaluation.metrics import ErrorCounter, Errors, ResponseMeter
+from rectifiers.evaluation.metrics import (
+    ErrorCounter,
+    Errors,
+    ResponseMeter,
+    log_probabilities,
+)
 
 
 def count(scores: list[list[float]], labels: list[int]) -> Errors:
@@ -67,18 +74,54 @@ def test_sixth_label_is_a_top5_error() -> None:
     assert Result.from_scores(scores, torch.tensor([4, 5])).errors == Errors(2, 0, 1)
 
 
-def test_the_calibration_error_has_fifteen_bins() -> None:
-    """Confidences of 0.61 and 0.69 would share a bin of ten; two of fifteen meet at 2/3. The second
-    answer is wrong."""
-    scores = torch.tensor([[0.61, 0.39], [0.69, 0.31]])
-    tested = Result.from_scores(scores, torch.tensor([0, 1])).calibration
-    assert tested["ece"] == pytest.approx((0.39 + 0.69) / 2)
+def ece(confidences: list[float], answers: list[bool]) -> float:
+    """The calibration error of two-class answers with these confidences, right or not."""
+    p = torch.tensor(confidences, dtype=torch.float64)
+    scores = torch.stack([p, (1 - p).clamp(min=1e-300)], dim=1).log()
+    found = Result.from_scores(scores, torch.tensor([int(not right) for right in answers]))
+    return found.calibration["ece"] or 0.0
+
+
+def test_calibration_error_has_fifteen_bins() -> None:
+    """0.61 and 0.69 would share a bin of ten, and 0.53 and 0.535 are in two of 15, which meet at
+    8 / 15, but in one of 14 or 16."""
+    assert ece([0.61, 0.69], [True, False]) == pytest.approx((0.39 + 0.69) / 2)
+    assert ece([0.53, 0.535], [True, False]) == pytest.approx((0.47 + 0.535) / 2)
+
+
+def test_last_bin_of_calibration_includes_one() -> None:
+    """500 answers at 0.94, all right, and 500 at 1, of which 90 are wrong, are one bin."""
+    answers = [True] * 500 + [False] * 90 + [True] * 410
+    assert ece([0.94] * 500 + [1.0] * 500, answers) == pytest.approx(0.06)
+    assert ece([0.97, 1.0], [False, True]) == pytest.approx((0.97 + 0) / 2)
+
+
+def test_bins_of_calibration_include_their_lower_ends() -> None:
+    end = 14 / 15
+    assert ece([end, 0.98], [True, False]) == pytest.approx(abs(1 - end - 0.98) / 2)
+    assert ece([end - 1e-9, 0.98], [True, False]) == pytest.approx((1 - end + 0.98) / 2)
+    # a confidence near 0, which the highest of many classes may have
+    even = torch.full((20, 1000), 1e-3, dtype=torch.float64).log()
+    even[:, 0] += 1e-6
+    found = Result.from_scores(even, torch.ones(20, dtype=torch.int64)).calibration
+    assert found["ece"] == pytest.approx(1e-3, rel=1e-4)
 
 
 def test_scores_rounded_above_one_are_confidences() -> None:
-    scores = torch.tensor([[1.0000001, 0.0], [0.75, 0.25]])
+    scores = torch.tensor([[1e-16, -900.0], [math.log(0.75), math.log(0.25)]])
     tested = Result.from_scores(scores, torch.tensor([0, 1])).calibration
     assert tested["ece"] == pytest.approx(0.375)
+
+
+def test_far_scores_keep_their_ranks_and_likelihood() -> None:
+    scores = torch.tensor([[200.0, 90, 80, 70, 60, 50, 0, 0, 0, 0]]).log_softmax(1)
+    tested = Result.from_scores(scores, torch.tensor([3]))
+    assert tested.errors.top5_error_pct == 0
+    assert tested.calibration["nll"] == pytest.approx(130)
+    assert tested.calibration["brier"] == pytest.approx(2)
+    close = torch.tensor([[3e4, 1 + 6e-5, 1 + 5e-5, 1 + 4e-5, 1 + 3e-5, 1 + 2e-5, 1 + 1e-5, 1]])
+    tested = Result.from_scores(log_probabilities(close), torch.tensor([4]))
+    assert tested.errors.top5_correct == 1
 
 
 def test_units_of_tokens_are_their_channels() -> None:

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -30,18 +31,25 @@ from rectifiers.training import build
 class Small(nn.Module):
     """A network of `conf/model/` with a mean image, as a run has it."""
 
-    def __init__(self, model: str = "small14", crop_px: int = 32) -> None:
+    def __init__(self, model: str = "small14", crop_px: int = 32, size: float = 1) -> None:
         super().__init__()
         config = compose_config(
             f"model={model}", "model.width=0.0625", "data.resize_px=224", f"data.crop_px={crop_px}"
         )
         self.network: Network = build.build_network(config, digits(), None)[0]
+        with torch.no_grad():
+            self.network.head[-1].weight.mul_(size)
         mean = torch.linspace(90, 160, crop_px**2).view(1, crop_px, crop_px)
         self.preprocess = Preprocess(mean, torch.full((1, 1, 1), 1 / 64), None, True)
         self.eval()
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.network(self.preprocess(images))
+
+
+def log_mean_softmax(scores: list[torch.Tensor]) -> torch.Tensor:
+    p = torch.stack(scores).double().log_softmax(-1)
+    return p.logsumexp(0) - math.log(len(scores))
 
 
 def photo(height: int, width: int) -> torch.Tensor:
@@ -61,8 +69,9 @@ def test_dense_at_crop_size_is_the_centre_view(model: str) -> None:
 
 
 @torch.inference_mode()
-def test_dense_scores_all_windows_and_mirrors() -> None:
-    classifier, image = Small(), photo(60, 90)
+@pytest.mark.parametrize("size", [1, 1e4], ids=["usual", "saturated"])
+def test_dense_scores_all_windows_and_mirrors(size: float) -> None:
+    classifier, image = Small(size=size), photo(60, 90)
     protocol = dense(32, scales_px=[54])
     found = protocol.score(classifier, protocol.views(image, 54)[None])
     by_hand = []
@@ -71,8 +80,8 @@ def test_dense_scores_all_windows_and_mirrors() -> None:
         maps = classifier.network.trunk(classifier.preprocess(side[None]))
         assert maps.shape[2:] == (4, 6)  # windows of 2 x 2, as the map of a 32 px crop has it
         cut = [maps[:, :, y : y + 2, x : x + 2] for y in range(3) for x in range(5)]
-        by_hand += [classifier.network.head(window).softmax(1) for window in cut]
-    assert torch.allclose(found, torch.stack(by_hand).mean(0), atol=1e-5, rtol=0)
+        by_hand += [classifier.network.head(window) for window in cut]
+    torch.testing.assert_close(found, log_mean_softmax(by_hand), rtol=1e-5, atol=1e-5 * size)
 
 
 def test_ten_views_are_ten_hand_cut_crops() -> None:
@@ -141,10 +150,11 @@ def test_dense_needs_maps_and_a_warpable_mean() -> None:
 
 
 @torch.inference_mode()
-def test_multi_view_cuts_from_both_maps() -> None:
+@pytest.mark.parametrize("size", [1, 1e4], ids=["usual", "saturated"])
+def test_multi_view_cuts_from_both_maps(size: float) -> None:
     """Centre, corners and middles: at 68 x 102 px of a stride of 12 the map is 6 x 9, windows are 2
     x 2."""
-    classifier, image = Small(), photo(60, 90)
+    classifier, image = Small(size=size), photo(60, 90)
     protocol = multi_view(32, scales_px=[68])
     found = protocol.score(classifier, protocol.views(image, 68)[None])
     resized = resize_shorter(image, 68)
@@ -156,9 +166,9 @@ def test_multi_view_cuts_from_both_maps() -> None:
         for x in (0, 3, 6):  # 0, 35 and 70 px, and as far from the other end
             for side, left in ((maps, x), (mirrored, 6 - x)):
                 window = side[:, :, y : y + 2, left : left + 2]
-                by_hand.append(classifier.network.head(window).softmax(1))
+                by_hand.append(classifier.network.head(window))
     assert len(by_hand) == 18
-    assert torch.allclose(found, torch.stack(by_hand).mean(0), atol=1e-6, rtol=0)
+    torch.testing.assert_close(found, log_mean_softmax(by_hand), rtol=1e-5, atol=1e-5 * size)
 
 
 def test_six_scales_have_96_views() -> None:
@@ -228,7 +238,7 @@ def test_dense_scores_are_the_windows(levels: Sequence[int], window: int, size: 
     network = head(SpatialPyramid(levels), 8 * sum(n * n for n in levels))
     maps = torch.randn(3, 8, *size, generator=torch.Generator().manual_seed(1))
     assert torch.allclose(
-        mean_window_scores(network, maps, window),
+        mean_window_scores(network, maps, window).exp().float(),
         scores_by_cutting(network, maps, window),
         atol=1e-6,
         rtol=0,
@@ -239,9 +249,8 @@ def test_dense_scores_are_the_windows(levels: Sequence[int], window: int, size: 
 def test_head_without_pyramid_scores_every_window() -> None:
     network = head(nn.Flatten(), 4 * 49)
     maps = torch.randn(2, 4, 9, 12, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(
-        mean_window_scores(network, maps, 7), scores_by_cutting(network, maps, 7), atol=1e-6, rtol=0
-    )
+    found = mean_window_scores(network, maps, 7).exp().float()
+    assert torch.allclose(found, scores_by_cutting(network, maps, 7), atol=1e-6, rtol=0)
 
 
 @torch.inference_mode()

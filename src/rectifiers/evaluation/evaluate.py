@@ -15,7 +15,13 @@ from torch.utils.data import Dataset
 
 from rectifiers.data.loader import ImageLoader
 from rectifiers.data.sources import Split
-from rectifiers.evaluation.metrics import ErrorCounter, Errors, calibration, is_correct
+from rectifiers.evaluation.metrics import (
+    ErrorCounter,
+    Errors,
+    calibration,
+    is_correct,
+    mean_log_scores,
+)
 from rectifiers.evaluation.protocols import TestProtocol
 from rectifiers.runtime.distributed import all_reduce, world
 from rectifiers.runtime.errors import InputError, unreadable
@@ -24,6 +30,7 @@ from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.signals import iterate_until_stopped
 
 PIXELS_PER_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
+ROWS_AT_A_TIME = 1024  # images of an ensemble, to bound the memory
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,8 @@ class Result:
     """The outcome of a protocol on a split.
 
     errors, calibration: of the scores averaged over all scales. correct: bool [images], whether
-    the top-1 answer is. scores: float32 [images, classes]. by_scale: the errors at each scale (px).
+    the top-1 answer is. scores: logarithms of the mean softmax, float64 [images, classes].
+    by_scale: the errors at each scale (px).
     """
 
     errors: Errors
@@ -42,7 +50,7 @@ class Result:
 
     @classmethod
     def from_scores(cls, scores: Tensor, labels: Tensor) -> "Result":
-        """Judge scores [images, classes] by the images' labels [images]."""
+        """Judge log-probabilities [images, classes] by the images' labels [images]."""
         correct, top5_correct = is_correct(scores, labels), None
         if scores.shape[1] > 5:
             top5_correct = int(is_correct(scores, labels, top_k=5).sum())
@@ -112,18 +120,18 @@ def evaluate(
     classifier.eval()
     dataset, rank, size = ViewDataset(split, protocol), world().rank, world().size
     counters = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
-    all_scores = torch.zeros(len(dataset), classes)
+    all_scores = torch.zeros(len(dataset), classes, dtype=torch.float64)
+    weights = list(protocol.scales_px.values())
     batches = list(same_shape_batches(split, protocol))
     share = batches[rank::size]
     loader = ImageLoader(dataset, batch_sampler=share, workers=workers, timeout_s=timeout_s)
     longest = math.ceil(len(batches) / size)
     for views_by_scale, labels, indices in iterate_until_stopped(loader, longest, "while testing"):
-        total = torch.zeros((), device=device)
-        for (px, weight), views in zip(protocol.scales_px.items(), views_by_scale, strict=True):
-            scores = protocol.score(classifier, views.to(device))  # type: ignore[arg-type]
-            counters[px].update(scores, labels.to(device))
-            total = total + weight * scores
-        all_scores[indices] = total.float().cpu()
+        by_px = []
+        for px, views in zip(protocol.scales_px, views_by_scale, strict=True):
+            by_px.append(protocol.score(classifier, views.to(device)))  # type: ignore[arg-type]
+            counters[px].update(by_px[-1], labels.to(device))
+        all_scores[indices] = mean_log_scores(torch.stack(by_px), weights=weights).cpu()
         on_batch(len(labels))
     by_scale = {px: counter.errors() for px, counter in counters.items()}
     for errors in by_scale.values():
@@ -140,11 +148,11 @@ def evaluate(
 
 @dataclass(frozen=True)
 class Scores:
-    """Mean softmax scores of a whole split, float32 [images, classes], with its labels, int64
-    [images].
+    """Logarithms of the mean softmax of a whole split, float64 [images, classes], with its labels,
+    int64 [images].
 
     Row i belongs to the i-th image that is tested of the data whose content hash is `data`.
-    settings: the protocol's, as canonical JSON."""
+    settings: the protocol's and what the scores are, as canonical JSON."""
 
     scores: np.ndarray
     labels: np.ndarray
@@ -161,7 +169,7 @@ class Scores:
 
 
 def save_scores(path: Path, scores: Scores) -> None:
-    """Write the file, whole or not at all, in NumPy's npz format: four bytes per score."""
+    """Write the file, whole or not at all, in NumPy's npz format: eight bytes per score."""
     with atomic_file(path) as file:
         np.savez(file, **vars(scores))
 
@@ -177,8 +185,9 @@ def load_scores(path: Path) -> Scores:
         with np.load(path, allow_pickle=False) as file:
             scores, labels = file["scores"], file["labels"]
             data, settings = str(file["data"]), str(file["settings"])
-        if scores.dtype != np.float32 or scores.ndim != 2 or labels.shape != scores.shape[:1]:
-            raise ValueError(f"scores of shape {scores.shape}, labels of shape {labels.shape}")
+        if scores.dtype != np.float64 or scores.ndim != 2 or labels.shape != scores.shape[:1]:
+            kinds = f"{scores.dtype} scores of shape {scores.shape}, labels of {labels.shape}"
+            raise ValueError(kinds)
     # a damaged file fails in as many ways as zip and NumPy's format know
     except Exception as error:
         raise unreadable(path, error, "remove it and test the run again") from error
@@ -186,7 +195,7 @@ def load_scores(path: Path) -> Scores:
 
 
 def mean_result(members: Sequence[Scores]) -> Result:
-    """Return the result of the members' mean scores (section 4.2; how the paper weighs its six
+    """Return the result of the members' mean softmax (section 4.2; how the paper weighs its six
     models is not known). All must be of the same images by the same protocol."""
     first = members[0]
     for other in members[1:]:
@@ -196,5 +205,6 @@ def mean_result(members: Sequence[Scores]) -> Result:
                 f"the runs were tested on {' and on '.join(tests)}; test them on the same data by "
                 "the same settings"
             )
-    total = sum(torch.from_numpy(member.scores) for member in members)
-    return Result.from_scores(torch.as_tensor(total) / len(members), torch.from_numpy(first.labels))
+    parts = [torch.from_numpy(member.scores).split(ROWS_AT_A_TIME) for member in members]
+    means = [mean_log_scores(torch.stack(rows)) for rows in zip(*parts, strict=True)]
+    return Result.from_scores(torch.cat(means), torch.from_numpy(first.labels))

@@ -1,8 +1,7 @@
 """What is counted of a network's outputs: exact errors, calibration, and the responses of its
 activations."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -10,9 +9,11 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
-from torchmetrics.functional.classification import binary_calibration_error
 
+NUMBERS_AT_A_TIME = 2**16  # of float64: what the processor's caches hold
 BINS = 15  # of equal width, as in Guo et al. (2017)
+# of the mean logarithm beside the logarithm of the mean: some units in the last place of float64
+TIE_BREAK = 1e-15
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,39 @@ class Errors:
         """Return the counts and the errors in percent, by their names in a record."""
         percent = {"top1_error_pct": self.top1_error_pct, "top5_error_pct": self.top5_error_pct}
         return asdict(self) | percent
+
+
+def log_probabilities(scores: Tensor) -> Tensor:
+    """Return the log-softmax of scores [..., classes], float64.
+
+    The softmax itself is no longer a rank: in float32 it is 0 for each score that is about 104
+    below the highest, and 1 for one that is 17 above all others."""
+    return scores.double().log_softmax(dim=-1)
+
+
+def mean_log_scores(
+    log_scores: Tensor, dim: int = 0, weights: Sequence[float] | None = None
+) -> Tensor:
+    """Return the logarithm of the mean softmax over `dim`, float64.
+
+    weights: of the mean, which add up to 1; None: all are equal.
+
+    Views that are sure of different classes give these one mean, to the last digit. The mean of
+    the logarithms decides between such classes."""
+    if weights is None:
+        weights = [1 / log_scores.shape[dim]] * log_scores.shape[dim]
+    share = torch.tensor(weights, dtype=torch.float64, device=log_scores.device)
+    share = share.view(-1, *[1] * (log_scores.dim() - 1 - dim))
+    mean = (log_scores + share.log()).logsumexp(dim)
+    return mean + TIE_BREAK * (share * log_scores).sum(dim)
+
+
+def mean_over_views(scores: Tensor) -> Tensor:
+    """Return the logarithm of the mean softmax over views of scores [N, V, classes], float64
+    [N, classes]."""
+    images = max(1, NUMBERS_AT_A_TIME // scores[0].numel())
+    parts = scores.split(images)
+    return torch.cat([mean_log_scores(log_probabilities(part), dim=1) for part in parts])
 
 
 def is_correct(scores: Tensor, labels: Tensor, top_k: int = 1) -> Tensor:
@@ -80,24 +114,27 @@ class ErrorCounter(Metric):
         return Errors(num_images, top1, top5 if self.num_classes > 5 else None)
 
 
-def calibration(scores: Tensor, labels: Tensor) -> dict[str, float | None]:
-    """Return `nll`, `brier` and `ece` of mean softmax scores [N, classes] against labels [N].
+def calibration(log_scores: Tensor, labels: Tensor) -> dict[str, float | None]:
+    """Return `nll`, `brier` and `ece` of log-probabilities [N, classes] against labels [N].
 
     nll: the mean negative log-likelihood in nats. brier: the mean of sum_c (p_c - y_c)^2, from 0 to
-    2. ece: the expected calibration error of the top-1 answer, from 0 to 1. A number that is not
-    finite (the label scores 0, or the network diverged) is None."""
-    p = scores.double()
-    if not torch.isfinite(p).all():
+    2. ece: the expected calibration error of the top-1 answer, from 0 to 1, over `BINS` bins of
+    its confidence that include their lower ends, and the last one 1. All are None if a
+    log-probability is not finite (the network diverged)."""
+    log_scores = log_scores.double()
+    if not torch.isfinite(log_scores).all():
         return {"nll": None, "brier": None, "ece": None}
-    label_score = p.gather(1, labels[:, None])[:, 0]
-    confidence, answer = p.max(dim=1)
-    # a mean of scores of 1 may be rounded up, and torchmetrics takes numbers above 1 for logits
-    confidence = confidence.clamp(max=1.0)
-    nll = float(-label_score.log().mean())
+    label_log_score = log_scores.gather(1, labels[:, None])[:, 0]
+    label_score, sum_of_squares = label_log_score.exp(), (2 * log_scores).exp().sum(1)
+    top_log_score, answer = log_scores.max(dim=1)
+    confidence = top_log_score.exp().clamp(max=1)  # a mean may be rounded up
+    bins = (BINS * confidence).long().clamp(max=BINS - 1)
+    # a bin's share of the images times its |accuracy - mean confidence|
+    gaps = torch.bincount(bins, weights=(answer == labels).double() - confidence)
     return {
-        "nll": nll if math.isfinite(nll) else None,
-        "brier": float((p.square().sum(1) - 2 * label_score + 1).mean()),
-        "ece": float(binary_calibration_error(confidence, (answer == labels).int(), n_bins=BINS)),
+        "nll": -float(label_log_score.mean()),
+        "brier": float((sum_of_squares - 2 * label_score + 1).mean()),
+        "ece": float(gaps.abs().sum()) / len(labels),
     }
 
 

@@ -4,8 +4,8 @@ that costs.
 A protocol is made by a function `(crop_px, **settings) -> TestProtocol` that a file in
 `conf/evaluation/` names. Its `scales_px` are the shorter sides that an image is resized to, each
 with its weight in the mean over scales; `views` are what the network gets of one image at a scale,
-uint8 [V, C, H, W]; `score` is the mean softmax of views [N, V, C, H, W], float32 [N, classes];
-`multiply_adds` is what one image of a size (px) costs over all scales.
+uint8 [V, C, H, W]; `score` is the logarithm of the mean softmax of views [N, V, C, H, W], float64
+[N, classes]; `multiply_adds` is what one image of a size (px) costs over all scales.
 
 Scores are averaged after the softmax: over the views or windows of a scale first, and over scales
 then."""
@@ -22,6 +22,7 @@ from torchvision.transforms.v2.functional import center_crop, five_crop
 
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.transforms import pad, resize_shorter, resized
+from rectifiers.evaluation.metrics import mean_log_scores, mean_over_views
 from rectifiers.models.network import ImageNetwork, Network, SpatialPyramid, bin_edges, of_rows
 from rectifiers.models.rows import map_sizes, multiply_adds
 from rectifiers.runtime.errors import InputError
@@ -64,8 +65,8 @@ class Crops:
         return views
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
-        scores = classifier(views.flatten(0, 1)).float().softmax(dim=1)
-        return scores.unflatten(0, views.shape[:2]).mean(dim=1)
+        scores = classifier(views.flatten(0, 1))
+        return mean_over_views(scores.unflatten(0, views.shape[:2]))
 
     def multiply_adds(self, network: ImageNetwork, height: int, width: int) -> int:
         return self.num_views * network.multiply_adds
@@ -127,7 +128,7 @@ class Dense:
         network = of_rows(classifier.network)
         maps = network.trunk(classifier.preprocess(views.flatten(0, 1)))
         scores = mean_window_scores(network.head, maps, self._window(network))
-        return scores.unflatten(0, views.shape[:2]).mean(dim=1)
+        return mean_log_scores(scores.unflatten(0, views.shape[:2]), dim=1)
 
     def multiply_adds(self, network: ImageNetwork, height: int, width: int) -> int:
         total = 0
@@ -187,8 +188,8 @@ class MapViews(Dense):
                 for top, _ in self._margins(height):
                     y = _nearest(top, stride, maps.shape[-2] - window)
                     windows.append(direction[:, :, y : y + window, x : x + window])
-        scores = network.head(torch.stack(windows, dim=1).flatten(0, 1)).float().softmax(dim=1)
-        return scores.unflatten(0, (len(views), -1)).mean(dim=1)
+        scores = network.head(torch.stack(windows, dim=1).flatten(0, 1))
+        return mean_over_views(scores.unflatten(0, (len(views), -1)))
 
     def _margins(self, side_px: int) -> list[tuple[int, int]]:
         """Return each view's distances from both ends of a side: one view where the side is the
@@ -251,8 +252,8 @@ def _check_scales(scales_px: list, crop_px: int) -> None:
 
 
 def mean_window_scores(head: nn.Sequential, maps: Tensor, window: int) -> Tensor:
-    """Return the mean softmax over all `window` x `window` windows of maps [N, C, H, W], stride 1:
-    [N, classes].
+    """Return the logarithm of the mean softmax over all `window` x `window` windows of maps
+    [N, C, H, W], stride 1: float64 [N, classes].
 
     head: a SpatialPyramid or Flatten, then layers on vectors. Equal to pooling and scoring each
     window on its own. A bin of the pyramid has the same offset and extent in every window, so one
@@ -269,11 +270,11 @@ def mean_window_scores(head: nn.Sequential, maps: Tensor, window: int) -> Tensor
             return windows[:, :, top : top + count].permute(0, 2, 3, 1, 4, 5).flatten(3)
 
     step = max(1, CHUNK_BYTES // (len(maps) * columns * maps.shape[1] * bins * maps.element_size()))
-    total = torch.zeros((), device=maps.device)
+    by_window = []
     for top in range(0, rows, step):
         scores = rest(features(top, min(step, rows - top)).flatten(0, 2))
-        total = total + scores.float().softmax(dim=1).unflatten(0, (len(maps), -1)).sum(dim=1)
-    return total / (rows * columns)
+        by_window.append(scores.unflatten(0, (len(maps), -1)))
+    return mean_over_views(torch.cat(by_window, dim=1))
 
 
 def _pyramid_features(

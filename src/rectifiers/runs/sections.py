@@ -286,7 +286,7 @@ class Evaluation(Section):
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Target]
-    #: write each image's scores to <run>/scores/<protocol>.npz; four bytes per image and class
+    #: write each image's scores to <run>/scores/<protocol>.npz; eight bytes per image and class
     keep_scores: bool
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from rectifiers.evaluation.evaluate import Result, Scores, evaluate, save_scores
+from rectifiers.evaluation.metrics import mean_log_scores
 from rectifiers.evaluation.protocols import Combined, Dense, TestProtocol
 from rectifiers.gains import describe
 from rectifiers.runs.folder import scores_path
@@ -65,14 +66,14 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
     labels = torch.tensor(list(images.labels))
     tested = tests[0].result
     if len(tests) > 1:
-        scores = torch.stack([test.result.scores for test in tests]).mean(0)
+        scores = mean_log_scores(torch.stack([test.result.scores for test in tests]))
         tested = Result.from_scores(scores, labels)
     cost = 0
     for shape, count in Counter(images.shape(i) for i in range(number)).items():
         cost += count * protocol.multiply_adds(classifier.network, *shape)
     path, kept = scores_path(run.folder, name), None
     if config.evaluation.keep_scores:
-        settings = canonical_json(target.as_dict())
+        settings = canonical_json({**target.as_dict(), "scores": "log of the mean softmax"})
         kept = Scores(tested.scores.numpy(), labels.numpy(), run.source.digest, settings)
         if place.rank == 0:
             save_scores(path, kept)
