@@ -150,6 +150,39 @@ def test_map_slope_tells_which_fixed_points_repel(factory, slope: float) -> None
     assert result.map_slope == pytest.approx(slope, abs=0.005)
 
 
+class StraightThrough(nn.Module):
+    """The sign, with the gradient of the identity."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + (x.sign() - x).detach()
+
+
+class Floor(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.floor()
+
+
+def test_map_slope_counts_jumps() -> None:
+    """Against a difference quotient of E[f(y)^2], in which a derivative by autograd is no part."""
+    assert moments(nn.Hardshrink(0.5)).map_slope == pytest.approx(1.0454, abs=1e-4)
+    jump = moments(lambda x: (x > 0.5).to(x))
+    assert jump.map_slope == pytest.approx(0.285, abs=1e-3)
+    assert jump.derivative_second == 0
+    sign = moments(StraightThrough())
+    assert sign.map_slope == pytest.approx(0, abs=1e-12)
+    assert sign.derivative_second == pytest.approx(1)  # the gradient's factor is autograd's
+    h = 0.01  # of the variance; whole numbers are edges of the quadrature's panels
+    density = torch.distributions.Normal(0, 1)
+    edges = torch.arange(-40, 41, dtype=torch.float64)
+
+    def second(q: float) -> float:
+        cdf = density.cdf(edges / math.sqrt(q))
+        return float((edges[:-1] ** 2 * cdf.diff()).sum())
+
+    expected = (second(1 + h) - second(1 - h)) / (2 * h) / second(1)
+    assert moments(Floor()).map_slope == pytest.approx(expected, rel=1e-3)
+
+
 def test_in_place_activations_and_steps_have_moments() -> None:
     class Step(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

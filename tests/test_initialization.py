@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -534,3 +535,26 @@ def test_unreadable_models_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=message):
             initialize(model, example_input=batch(2, 4))
+
+
+class Parts(nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.mix = nn.Parameter(torch.zeros(8, 8, dtype=dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.to(self.mix.dtype) @ self.mix).abs()
+
+
+@pytest.mark.filterwarnings("ignore:Complex modules")
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_layers_are_refused(dtype: torch.dtype) -> None:
+    x = torch.randn(16, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)).to(dtype)
+    before = [parameter.clone() for parameter in model.parameters()]
+    for use in (initialize, partial(initialize, init="lsuv"), propagation):
+        with pytest.raises(InputError, match=rf"0\.weight is of {dtype}, and only layers of real"):
+            use(model, x)
+    assert all(map(torch.equal, before, model.parameters()))
+    with pytest.raises(InputError, match=f"mix is of {dtype}"):
+        initialize(Parts(dtype), x.real)

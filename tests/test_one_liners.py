@@ -94,6 +94,52 @@ def test_fans_of_relu_are_torchs() -> None:
             he_normal_(ours, **{keyword: "sideways"})
 
 
+LAYERS: dict[str, tuple[nn.Module, int, int]] = {  # with fan-in and fan-out
+    "linear": (nn.Linear(300, 200), 300, 200),
+    "depthwise": (nn.Conv2d(512, 512, 3, groups=512), 9, 9),
+    "grouped 1-D": (nn.Conv1d(64, 96, 5, groups=4), 16 * 5, 24 * 5),
+    "strided 3-D": (nn.Conv3d(8, 16, 3, stride=2, groups=2), 4 * 27, 8 * 27),
+    "transposed": (nn.ConvTranspose2d(64, 32, 4, stride=2, groups=4), 16 * 16 // 4, 8 * 16),
+    "transposed 1-D": (nn.ConvTranspose1d(60, 90, 3, stride=3, groups=3), 20, 30 * 3),
+    "transposed 3-D": (nn.ConvTranspose3d(16, 24, 2), 16 * 8, 24 * 8),
+}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("mode", ["fan_in", "fan_out", "average"])
+def test_a_layer_is_filled_by_its_own_fans(kind: str, mode: str) -> None:
+    layer, fan_in, fan_out = LAYERS[kind]
+    assert he_normal_(layer, mode=mode) is layer.weight
+    fan = {"fan_in": fan_in, "fan_out": fan_out}.get(mode, (fan_in + fan_out) / 2)
+    draws = torch.cat([he_normal_(layer, mode=mode).detach().clone().flatten() for _ in range(20)])
+    assert draws.std() == pytest.approx(math.sqrt(2 / fan), rel=0.03)
+    if kind.startswith("transposed"):
+        return  # a tensor does not say that its rows are inputs
+    groups = getattr(layer, "groups", 1)
+    generator, weight = torch.Generator(), torch.empty(layer.weight.shape)
+    he_normal_(layer, mode=mode, generator=generator.manual_seed(0))
+    he_normal_(weight, groups=groups, mode=mode, generator=generator.manual_seed(0))
+    assert torch.equal(layer.weight, weight)
+
+
+@pytest.mark.parametrize(
+    ("weight", "settings", "words"),
+    [
+        (nn.ReLU(), {}, "no linear, conv or transposed layer"),
+        (nn.LazyConv2d(8, 3), {}, "has no fans"),
+        (nn.Linear(4, 4, dtype=torch.complex64), {}, "complex64 holds no real numbers"),
+        (torch.empty(4, 4, dtype=torch.int8), {}, "int8 holds no real numbers"),
+        (nn.Conv2d(4, 4, 3, groups=2), {"groups": 2}, "leave it out"),
+        (torch.empty(6, 4), {"groups": 4}, "groups=4 does not divide the 6"),
+        (torch.empty(6, 4), {"groups": 0}, "groups=0 does not divide"),
+        (torch.empty(6), {}, "has no fans"),
+    ],
+)
+def test_what_has_no_fans_is_refused(weight: object, settings: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        he_normal_(weight, **settings)  # type: ignore[arg-type]
+
+
 EXAMPLES = {
     "a tensor": batch(32, 64),
     "a shape": (32, 64),

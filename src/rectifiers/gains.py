@@ -29,6 +29,8 @@ FANS = {"fan_in": "forward", "fan_out": "backward"}  # as torch.nn.init calls th
 Distribution = Literal["normal", "uniform", "truncated_normal"]
 # whose moments have closed forms; a subclass may compute something else
 RECTIFIERS = (nn.ReLU, nn.LeakyReLU, nn.PReLU, PReLU, nn.Identity)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 STD_TRUNCATED = 0.879625661  # of a normal number between -2 and 2
 Activation = nn.Module | str | Callable[..., Any]  # as `activations.as_module` takes it
 
@@ -86,8 +88,10 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
             slope = torch.autograd.grad(f.sum(), z, allow_unused=True, materialize_grads=True)[0]
     f, z = f.detach(), z.detach()
     second = _mean_square(f)
-    drift = float((weights[:, None] * f * slope * z).sum(0).mean())
-    return Moments(second, _mean_square(slope), drift / second if second else math.nan)
+    # d E[f(s z)^2] / ds at 1 is E[f(z)^2 (z^2 - 1)], of values alone: autograd's derivative misses
+    # jumps, and a module may state another one (a straight-through estimator)
+    growth = float((weights[:, None] * f**2 * (z**2 - 1)).sum(0).mean())
+    return Moments(second, _mean_square(slope), growth / (2 * second) if second else math.nan)
 
 
 def moments(activation: Activation, channels: int | None = None) -> Moments:
@@ -156,16 +160,20 @@ def gain(activation: Activation, channels: int | None = None, *, mode: Mode = "f
 
 
 def he_normal_(
-    weight: Tensor,
+    weight: Tensor | nn.Module,
     *,
+    groups: int | None = None,
     activation: Activation = "relu",
     mode: str = "fan_in",
     distribution: Distribution = "normal",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Fill `weight` in place by He initialisation for any activation, and return it.
+    """Fill a weight in place by He initialisation for any activation, and return it.
 
-    weight: [out, in, ...], as in `nn.Linear` and `nn.Conv2d`.
+    weight: [out, in / groups, ...], as in `nn.Linear` and `nn.Conv2d`; or such a layer, also a
+        transposed one, of which stride and groups are read.
+    groups: of the convolution whose weight a tensor is, 1 by default: a response reads the inputs
+        of its own group alone, and an input reaches the responses of its group alone.
     activation: the activation before the layer, as for `gain`; "identity" if the layer reads the
         data. With mode="fan_out": the activation after the layer.
     mode: "fan_in", the forward condition: std = gain(activation) / sqrt(fan_in) (Eq. 10 and 15 of
@@ -177,8 +185,9 @@ def he_normal_(
     generator: the generator of the random numbers; None: torch's default.
 
     Raises:
-        InputError: if the activation has no gain, the weight has fewer than two dimensions, or
-            `mode` or `distribution` is not known.
+        InputError: if the activation has no gain, `weight` is neither a layer with such a weight
+            nor a tensor of two or more dimensions, `groups` does not divide its outputs, or `mode`
+            or `distribution` is not known.
 
     Examples:
         >>> seeded = torch.Generator().manual_seed(0)
@@ -186,17 +195,11 @@ def he_normal_(
         >>> f"{weight.std():.3f} {gain('silu') / 32:.3f}"
         '0.052 0.052'
     """
-    if weight.dim() < 2:
-        raise InputError(
-            f"a weight of shape {tuple(weight.shape)} has no fans; give one of two or more "
-            "dimensions"
-        )
     direction = FANS.get(mode, mode)
     if direction not in get_args(Mode):
         raise InputError(f"mode={mode} is not known; choose one of: fan_in, fan_out, average")
-    window = math.prod(weight.shape[2:])
-    fans = {"forward": weight.shape[1] * window, "backward": weight.shape[0] * window}
-    fan = fans.get(direction, sum(fans.values()) / 2)
+    weight, fan_in, fan_out = _weight_and_fans(weight, groups)
+    fan = {"forward": fan_in, "backward": fan_out}.get(direction, (fan_in + fan_out) / 2)
     std = gain(activation, mode=cast(Mode, direction)) / math.sqrt(fan)
     match distribution:
         case "normal":
@@ -209,3 +212,35 @@ def he_normal_(
             return nn.init.trunc_normal_(weight, 0, std, -2 * std, 2 * std, generator=generator)
     names = ", ".join(get_args(Distribution))
     raise InputError(f"distribution={distribution} is not known; choose one of: {names}")
+
+
+def _weight_and_fans(weight: Tensor | nn.Module, groups: int | None) -> tuple[Tensor, int, int]:
+    """Return (weight, fan-in, fan-out) of a layer or of a tensor."""
+    layer = weight if isinstance(weight, nn.Module) else None
+    if layer is not None:
+        if not isinstance(layer, (nn.Linear, *CONVOLUTIONS, *TRANSPOSED)):
+            raise InputError(f"{describe(layer)} is no linear, conv or transposed layer; give one")
+        if groups is not None:
+            raise InputError(
+                f"groups={groups} is for a tensor; leave it out, the layer has its own"
+            )
+        weight, groups = layer.weight, getattr(layer, "groups", 1)
+    assert isinstance(weight, Tensor)
+    if isinstance(weight, nn.UninitializedParameter) or weight.dim() < 2:
+        shape = "still unknown" if layer is not None else tuple(weight.shape)
+        raise InputError(
+            f"a weight of shape {shape} has no fans; give one of two or more dimensions"
+        )
+    if not weight.is_floating_point():
+        raise InputError(f"a weight of {weight.dtype} holds no real numbers; give one that does")
+    groups = 1 if groups is None else groups
+    if type(groups) is not int or groups < 1 or weight.shape[0] % groups:
+        raise InputError(
+            f"groups={groups} does not divide the {weight.shape[0]} rows of the weight; give the "
+            "groups of its convolution"
+        )
+    window = math.prod(weight.shape[2:])
+    of_row, of_column = weight.shape[1] * window, weight.shape[0] // groups * window
+    if isinstance(layer, TRANSPOSED):  # whose rows are inputs, with stride - 1 zeros between them
+        return weight, max(1, round(of_column / math.prod(layer.stride))), of_row
+    return weight, of_row, of_column

@@ -67,8 +67,8 @@ def initialize(
     left as it was: no value is guessed.
 
     Raises:
-        InputError: where `init` or `mode` is unknown or does not fit the network, or the model
-            cannot be run on the example; it is then as before.
+        InputError: where `init` or `mode` is unknown or does not fit the network, a layer is of
+            complex numbers, or the model cannot be run on the example; it is then as before.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))

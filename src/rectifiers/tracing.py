@@ -304,6 +304,12 @@ class _Tracer(TorchFunctionMode):
 
     def _layer(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
         x, weight, bias = bound(name, args, kwargs)
+        if weight.is_complex():
+            name = self.names.get(id(weight), name)
+            raise InputError(
+                f"{name} is of {weight.dtype}, and only layers of real numbers can be filled or "
+                "measured; hold real and imaginary parts in layers of their own"
+            )
         signal, key = _read(x), self.names.get(id(weight))
         out: Tensor
         if key is None:
