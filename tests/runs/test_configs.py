@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from conftest import CONF, compose_config
+from rectifiers.cli.composition import composed
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source, digits
 from rectifiers.gains import Moments, describe
@@ -34,6 +35,28 @@ SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_composes_and_passes_the_checks(group: str, option: str) -> None:
     compose_config(f"{group}={option}")
+
+
+@pytest.mark.parametrize(
+    ("typed", "key"),
+    [
+        (["+model.foo=1"], "model.foo"),
+        (["+model.compile=true"], "model.compile"),
+        (["model=small14", "+model.patience=3"], "model.patience"),
+    ],
+)
+def test_setting_that_no_row_refers_to_is_refused(typed: list[str], key: str) -> None:
+    with pytest.raises(InputError, match=rf"^{key} is not known") as raised:
+        composed(typed)
+    assert raised.value.status == 2
+    assert composed(["model=mlp", "model.hidden=8"]).model.layers(2)[0].size == 8
+
+
+@pytest.mark.parametrize("scheduler", ["plateau", "multistep"])
+def test_unknown_setting_of_a_schedule_is_refused(scheduler: str) -> None:
+    config = compose_config(f"scheduler={scheduler}", "+scheduler.foo=1")
+    with pytest.raises(InputError, match=r"scheduler\.foo is not known"):
+        functions.check_functions(config)
 
 
 @pytest.mark.parametrize("option", GROUPS["preprocess"])

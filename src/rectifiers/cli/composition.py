@@ -18,12 +18,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.hints import explain
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.sections import KEYS_OF_TRAINER
+from rectifiers.runs.sections import KEYS_OF_TRAINER, Model
 from rectifiers.runs.trust import DOTTED_NAME
 from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.schema import JsonObject
+from rectifiers.runtime.schema import JsonObject, keys, unknown_key
 
 # Hydra 1.3 asks which version's defaults it shall use; 1.4 deprecates the argument.
 VERSION_BASE: JsonObject = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
@@ -58,6 +58,7 @@ def resolve(config: DictConfig) -> RunConfig:
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
+        _check_settings_of_rows(config)
         # a claim is about runs
         return RunConfig.of({str(key): value for key, value in plain.items() if key != "claim"})
     except OmegaConfBaseException as error:
@@ -68,6 +69,18 @@ def resolve(config: DictConfig) -> RunConfig:
     except InputError as error:
         error.status, error.on_all_ranks = 2, True
         raise
+
+
+def _check_settings_of_rows(config: DictConfig) -> None:
+    """Refuse a setting of a network of rows to which nothing in the configuration refers: it would
+    start another run with the same numbers."""
+    model = config.get("model")
+    if not isinstance(model, DictConfig) or model.get("rows") is None:
+        return
+    text = OmegaConf.to_yaml(config)
+    for key in model.keys() - keys(Model):
+        if not re.search(rf"\$\{{model\.{re.escape(str(key))}\b", text):
+            raise InputError(unknown_key(f"model.{key}", keys(Model)))
 
 
 def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]:

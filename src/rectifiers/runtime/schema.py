@@ -51,7 +51,7 @@ def checked(section: type[S], values: Mapping[str, object], at: str = "") -> S:
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-            reason = _unknown_key(f"{at}{first['loc'][0]}", keys(section))
+            reason = unknown_key(f"{at}{first['loc'][0]}", keys(section))
         else:
             reason = at + describe_error(error, values)
         raise InputError(reason) from None
@@ -99,7 +99,7 @@ def check_call(function: Callable[..., object], options: Mapping[str, object], a
     for name, value in options.items():
         if name not in parameters:
             optional = [name for name, p in parameters.items() if p.default is not p.empty]
-            raise InputError(_unknown_key(f"{at}{name}", optional))
+            raise InputError(unknown_key(f"{at}{name}", optional))
         if (inner := _inner_target(value)) is not None:
             raise InputError(
                 f"{at}{name}={{_target_: {inner}}} would not be called; name a function "
@@ -155,7 +155,7 @@ def value_at(node: Any, key: str, separator: str = ".") -> Any:
     return node
 
 
-def _unknown_key(key: str, candidates: Iterable[str]) -> str:
+def unknown_key(key: str, candidates: Iterable[str]) -> str:
     """Return the message for a dotted key whose last part is none of the candidates."""
     place, dot, name = key.rpartition(".")
     near = difflib.get_close_matches(name, candidates, n=1)

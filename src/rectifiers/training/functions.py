@@ -29,7 +29,8 @@ from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CHECKOUT, CONF
 from rectifiers.runtime.own_modules import find_modules
-from rectifiers.runtime.schema import check_call
+from rectifiers.runtime.schema import check_call, unknown_key
+from rectifiers.runtime.schema import keys as schema_keys
 
 Choices = Mapping[str, str | None]  # the option that was chosen of each group
 # What the function of a group is called with, beside its own settings.
@@ -73,6 +74,8 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
             return _of_tensors(function, target)
         raise InputError(f"{name} is not a function; give the dotted name of a function") from error
     if target.target in (PLATEAU, MULTISTEP):  # whose settings the configuration declares
+        for name in target.options:
+            raise InputError(unknown_key(f"{key}.{name}", schema_keys(type(target))))
         return function
     check_call(function, target.options, f"{key}.")
     if key == "activation":
