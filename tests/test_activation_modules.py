@@ -8,7 +8,7 @@ import torch
 
 from conftest import compose_config
 from rectifiers import activations as A
-from rectifiers.activation_modules import SMOOTH, leaky_slope, shape
+from rectifiers.activation_modules import SMOOTH, leaky_slope, shape, telu
 from rectifiers.gains import describe, moments, normal_rule
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
@@ -114,3 +114,9 @@ def test_unknown_depth_must_be_given() -> None:
 def test_a_slope_that_no_form_reaches_is_named() -> None:
     with pytest.raises(InputError, match=r"softplus has no form of which 1 layers make a.*lower"):
         A.dks(1, "softplus", depth=1)
+
+
+def test_telu_is_its_formula_where_the_clamp_begins() -> None:
+    y = torch.linspace(-6, 12, 500, dtype=torch.float64)
+    expected = y * torch.tanh(torch.exp(y))
+    torch.testing.assert_close(telu(y), expected, rtol=1e-12, atol=0)

@@ -242,3 +242,18 @@ def test_diverging_moments_are_infinite() -> None:
 def test_mixing_activation_has_no_quadrature(mixing: nn.Module) -> None:
     with pytest.raises(InputError, match=r"mixes its inputs, .* method `moments\(\)`"):
         moments(mixing, 3)
+
+
+def test_average_gain_is_of_the_mean_moment() -> None:
+    """Of GELU the arithmetic and the geometric mean of both moments differ."""
+    both = moments(nn.GELU())
+    mean = (both.second + both.derivative_second) / 2
+    assert gain(nn.GELU(), mode="average") == pytest.approx(mean**-0.5, rel=1e-12)
+    assert mean > 1.0005 * math.sqrt(both.second * both.derivative_second)
+
+
+def test_moments_are_of_evaluation_and_change_no_mode() -> None:
+    """RReLU draws its slopes in training alone."""
+    module = nn.RReLU(0.1, 0.5).train()
+    assert moments(module).second == pytest.approx((1 + 0.3**2) / 2)
+    assert module.training

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from rectifiers import activations as A
 from rectifiers import chains, gains, initializers
-from rectifiers.initialization import InitReport, initialize, propagation
+from rectifiers.initialization import InitReport, _bias_part, initialize, propagation
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
@@ -558,3 +559,28 @@ def test_complex_layers_are_refused(dtype: torch.dtype) -> None:
     assert all(map(torch.equal, before, model.parameters()))
     with pytest.raises(InputError, match=f"mix is of {dtype}"):
         initialize(Parts(dtype), x.real)
+
+
+@pytest.mark.parametrize(
+    ("slope", "grown", "part"),
+    [
+        (1.0, 10.0, 0.0),
+        (2.0, None, 1 - 0.85 / 2),
+        (2.0, 3.0, 1 - 0.95 / 2),
+        (2.0, 10.0, 7 / 9),  # of an example that is three times the mean
+    ],
+)
+def test_part_of_biases_by_hand(slope: float, grown: float | None, part: float) -> None:
+    signal = SimpleNamespace(step=slope, map_slope=1.0, growth_to=lambda factor: grown)
+    call = SimpleNamespace(signal=signal, bias=torch.zeros(1))
+    assert _bias_part(call) == pytest.approx(part)  # type: ignore[arg-type]
+
+
+def test_biases_and_weights_share_one_mean_square() -> None:
+    layers = [layer for _ in range(24) for layer in (nn.Linear(128, 128), nn.GELU())]
+    x = torch.randn(256, 128, generator=torch.Generator().manual_seed(0))
+    report = initialize(nn.Sequential(*layers), x, mode="empirical")
+    with_biases = [row for row in report.layers if 0.05 < row.bias_part < 1]
+    assert len(with_biases) > 20
+    measured = [row.measured or 0.0 for row in with_biases]
+    assert sum(measured) / len(measured) == pytest.approx(1, abs=0.06)

@@ -1,6 +1,8 @@
 """Each method against the numpy formulas of the course notes, on real digits."""
 
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,3 +178,38 @@ def test_statistics_are_resized_by_bilinear_interpolation() -> None:
     scales = torch.tensor([1.0, 1.25, 1.75, 2.0])[:, None]
     mapped = Preprocess(offset, scale, None, True)(blank)
     torch.testing.assert_close(mapped, (-offsets * scales)[None, None])
+
+
+def test_moments_of_two_processes_are_of_all_images(monkeypatch) -> None:
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randint(0, 256, (20, 1, 4, 4), generator=generator).to(torch.uint8)
+    whole, rest = (PixelMoments(lambda part=part: [part]) for part in (images, images[8:]))
+    white = PixelMoments.WHITE
+    others = iter(
+        [
+            torch.tensor(12),
+            rest.mean * 12 * white,
+            rest.square * 12 * white**2,
+            rest.low * white,
+            rest.high * white,
+        ]
+    )
+    reduce = {"sum": torch.add, "min": torch.minimum, "max": torch.maximum}
+    monkeypatch.setattr(P, "all_reduce", lambda x, how: reduce[how](x, next(others).to(x)))
+    found = PixelMoments(lambda: [images[:8]])
+    for name in ("mean", "square", "low", "high"):
+        torch.testing.assert_close(getattr(found, name), getattr(whole, name))
+
+
+def test_cached_maps_follow_the_code_of_crops(monkeypatch, tmp_path: Path) -> None:
+    before = P.statistics_key({})
+    changed = tmp_path / "transforms.py"
+    changed.write_text("other code")
+    monkeypatch.setattr(P.transforms, "__file__", str(changed))
+    assert P.statistics_key({}) != before
+
+
+def test_no_eigenvalue_is_below_zero() -> None:
+    """Rounding makes those of a singular covariance slightly negative."""
+    moments = SimpleNamespace(covariance=torch.diag(torch.tensor([2.0, -1e-9, 1.0])))
+    assert P.eigenbasis(moments)[0].tolist() == [2, 1, 0]  # type: ignore[arg-type]

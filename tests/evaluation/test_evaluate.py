@@ -243,6 +243,17 @@ def test_scores_of_other_images_or_settings_are_refused() -> None:
             mean_result([one, other])
 
 
+def test_digest_is_of_every_field() -> None:
+    one = kept([0, -1], [-2, -3])
+    others = [
+        replace(one, scores=one.scores - 1),
+        replace(one, labels=one.labels[::-1].copy()),
+        replace(one, data="other"),
+        replace(one, settings="other"),
+    ]
+    assert len({scores.digest() for scores in (one, *others)}) == 5
+
+
 KEPT = Scores(
     np.array([[-1.4, -0.3], [0, -900]], np.float64), np.array([1, 0]), "abc", '{"scale_px":36}'
 )

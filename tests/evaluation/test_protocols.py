@@ -187,6 +187,12 @@ def test_windows_are_those_whose_centres_are_covered() -> None:
         assert _nearest(left, 16, 60) == covered[0]
 
 
+def test_odd_margins_leave_the_rest_on_the_right() -> None:
+    protocol = multi_view(32, scales_px=[37])
+    assert protocol._margins(37) == [(0, 5), (2, 3), (5, 0)]
+    assert protocol._margins(32) == [(0, 0)]
+
+
 def test_multi_view_costs_heads_and_trunks() -> None:
     network = Small().network
     trunk, head = multiply_adds(network.shapes, 54, 81)

@@ -168,3 +168,16 @@ def test_the_gradient_has_a_gradient() -> None:
     x = torch.randn(1, 2, 4, 5, dtype=torch.float64, generator=generator, requires_grad=True)
     assert torch.autograd.gradcheck(SpatialPyramid([3, 1]), x)
     assert torch.autograd.gradgradcheck(SpatialPyramid([3, 1]), x)
+
+
+def test_batch_normalisation_is_over_the_batch() -> None:
+    rows = [{"name": "conv", "conv": 4, "kernel": 3}, {"name": "out", "linear": "classes"}]
+    network = Network(
+        expand(rows, width=1, classes=3),
+        lambda _: nn.ReLU(),
+        channels=1,
+        input_px=8,
+        norm="batch",
+    )
+    kinds = [type(module) for module in network.modules() if hasattr(module, "running_mean")]
+    assert kinds == [nn.BatchNorm2d]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
@@ -177,3 +177,13 @@ def test_prelu_on_another_device_is_torchs_operation() -> None:
     with torch.device("meta"):
         y = PReLU(3)(torch.empty(4, 3, 128, 128))
     assert (y.device.type, type(y.grad_fn).__name__) == ("meta", "PreluKernelBackward0")
+
+
+def test_replaced_relu_keeps_hooks_and_mode() -> None:
+    network, calls = nn.Sequential(nn.ReLU(), nn.ReLU()).eval(), []
+    network[1].train()
+    network[0].register_forward_hook(lambda *_: calls.append(1))
+    swap_prelu(network, relu=True)
+    network(torch.ones(2, 3))
+    assert calls == [1]
+    assert [module.training for module in network] == [False, True]

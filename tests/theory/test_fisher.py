@@ -192,6 +192,9 @@ def test_summary_of_a_matrix_by_hand() -> None:
     full = summarize(torch.ones(24, 24, dtype=torch.float64), 4, 3)
     assert (full["output_units"], full["first"], full["cross"]) == pytest.approx((1, 1, 1))
     assert full["effective_rank"] == pytest.approx(1 / 24)
+    dead = torch.ones(24, 24, dtype=torch.float64)
+    dead[16], dead[:, 16] = 0, 0  # a dead weight of the second output unit
+    assert summarize(dead, 4, 3)["output_units"] == pytest.approx(1)
     alone = torch.eye(24, dtype=torch.float64)
     alone[:6, :6] = 1  # of the first layer, before those of a shortcut
     assert summarize(alone, 4, 3, shortcut=6)["first"] == pytest.approx(1)

@@ -24,8 +24,19 @@ def test_plateau_drops_when_the_error_stops_falling() -> None:
     assert plateau([9, 8, 7, 7, 7, 6, 5], patience=2, max_drops=2) == [5]
     assert plateau([9, 8, 7, 8, 6, 5, 4], patience=2, max_drops=2) == []
     assert plateau([5] * 20, patience=2, max_drops=2) == [3, 5]
+    # falling, and never below the first
+    assert plateau([5, 9, 8, 7, 6], patience=2, max_drops=2) == [3, 5]
     assert plateau([5] * 20, patience=2, max_drops=0) == []
     assert plateau([5] * 20, patience=2, max_drops=2, warmup_epochs=6) == [8, 10]
+
+
+def test_restart_within_warm_up_keeps_the_first_rates() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([{"params": [parameter], "lr": 0.05, "initial_lr": 0.2}])
+    schedule = Schedule(5, 2, drops=lambda errors: [])
+    schedule.start(optimizer)
+    schedule.warm_up(1, 4)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.2 * 2 / 8)
 
 
 def test_multistep_ignores_the_error() -> None:
