@@ -78,8 +78,9 @@ def _check_settings_of_rows(config: DictConfig) -> None:
     if not isinstance(model, DictConfig) or model.get("rows") is None:
         return
     text = OmegaConf.to_yaml(config)
-    for key in map(str, model.keys() - keys(Model)):
-        if not re.search(rf"\$\{{model\.{re.escape(key)}\b", text):
+    for key in sorted(map(str, model)):
+        is_read = key in keys(Model) or re.search(rf"\$\{{model\.{re.escape(key)}\b", text)
+        if not is_read:
             raise InputError(unknown_key(f"model.{key}", keys(Model)))
 
 

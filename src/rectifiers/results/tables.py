@@ -54,6 +54,8 @@ because such a test flatters the run.
   ([small_fc_stability](claims/small_fc_stability.md)).
 - The paper trains for 75 epochs of ImageNet, 750,000 steps. Shorter runs compare how fast the arms learn, not the errors
   that they would reach.
+- Calibration errors of the committed records are upper bounds: a confidence that single precision rounds to 1 had a bin of
+  its own beside the 15, and records keep no scores from which to compute them again.
 - Imagenette is the copy of 224 x 224 px. Larger scales (jitter to 256 px, dense testing at 240, multi-view at 280) are
   enlargements.
 """  # noqa: E501
