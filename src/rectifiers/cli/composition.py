@@ -16,13 +16,13 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rectifiers.cli.hints import explain
+from rectifiers.cli.hints import EMPTY, OPTIONAL, explain
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import KEYS_OF_TRAINER, Model
 from rectifiers.runs.trust import DOTTED_NAME
 from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF
+from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject, keys, unknown_key
 
 # Hydra 1.3 asks which version's defaults it shall use; 1.4 deprecates the argument.
@@ -34,8 +34,15 @@ COMPUTED = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "data.num_workers"),
     *("threads", "compile", "channels_last", "timeout_s"),
 )
-# The groups of which an option may be a function's dotted name.
-BY_NAME = ("activation", "init", "preprocess")
+# The groups of which an option may be a function's dotted name, with the keys that any option of the
+# group has; those of data are the keys of data=folder.
+BY_NAME: dict[str, JsonObject] = {
+    "activation": {},
+    "init": {},
+    "preprocess": {"scale": 1.0},
+    "model": {"width": 1.0, "norm": "none", "dropout": 0.0},
+    "data": {},
+}
 # The overrides by which the runs of a list differ most often; numbers alone, for all else is
 # checked as it is composed. Not 010, which is 8 in YAML.
 JOB_OVERRIDE = re.compile(r"(seed|optim\.lr)=(?![+-]?0\d)[0-9.e+-]+")
@@ -130,7 +137,8 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
 
     `activation=my_package.my_function`, or `activation._target_=my_package.my_function` alone,
     chooses an option that is stored here. Settings of a function that is named on the command line,
-    and arguments of Lightning's Trainer that conf/ leaves out, get the plus that Hydra asks for."""
+    and arguments of Lightning's Trainer that conf/ leaves out, get the plus that Hydra asks for.
+    Of groups that may be left out, null becomes the empty list, which Hydra takes."""
     chosen = {override.partition("=")[0] for override in overrides if "=" in override}
     named: set[str] = set()
     renamed = []
@@ -141,9 +149,11 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
             named.add(place)
             if place in BY_NAME and place not in chosen:
                 key = place
+        if key in OPTIONAL:
+            value = _without_null(value)
         if key in BY_NAME:
             for name in filter(DOTTED_NAME.fullmatch, value.split(",")):
-                ConfigStore.instance().store(group=key, name=name, node={"_target_": name})
+                _store_option(key, name)
                 named.add(key)
         renamed.append(f"{key}{equals}{value}")
     expanded = []
@@ -155,6 +165,26 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     return expanded
 
 
+def _without_null(value: str) -> str:
+    """Return the options of a group that may be left out, without null: `[]` for `null`, and `[a]`
+    for `[a,null]`; several values of a sweep stay several."""
+    if value.startswith("["):
+        names = [name for name in value.strip("[]").split(",") if name.strip() != "null"]
+        return f"[{','.join(names)}]"
+    parts = value.split(",")
+    return ",".join("[]" if part.strip() in EMPTY else part for part in parts)
+
+
+def _store_option(group: str, name: str) -> None:
+    """Let a function be chosen as an option of a group by its dotted name."""
+    settings = dict(BY_NAME[group])
+    if group == "data":
+        settings = load_yaml((CONF / "data" / "folder.yaml").read_text())["data"]
+        del settings["root"]  # which that function alone reads
+    node = {**settings, "_target_": name}
+    ConfigStore.instance().store(group=group, name=name, node=node)
+
+
 def refusal(error: Exception) -> InputError:
     """Return what Hydra refused as one line, with what was probably meant."""
     return InputError(missing_extra(error) or explain(error), status=2, on_all_ranks=True)
@@ -163,7 +193,9 @@ def refusal(error: Exception) -> InputError:
 def choices_of(hydra: HydraConf) -> Choices:
     """Return the options that Hydra's own part of a configuration says were chosen."""
     return {
-        group: option for group, option in hydra.runtime.choices.items() if "hydra" not in group
+        group: None if option == "[]" else option
+        for group, option in hydra.runtime.choices.items()
+        if "hydra" not in group
     }
 
 

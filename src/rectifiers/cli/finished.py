@@ -40,8 +40,8 @@ def of_run(
     is run (but for the modules of `trust`) or where anything is written or sent: without `logger=`
     nothing is logged.
     """
-    check_free(values)
     folder = _folder_of(name, Path(values.get("runs_dir", "runs")))
+    check_free(values)
     record = load_training(folder / "record.json")
     if record.status != "finished":
         raise InputError(f"run={name} {record.status}; there is nothing to test")
@@ -98,7 +98,7 @@ def _put_in(kept: DictConfig, values: dict[str, str], folder: Path) -> None:
     kept.ckpt_path = None  # where the training began, which a test does not read
     for key in COMPUTED:
         OmegaConf.update(kept, key, OmegaConf.select(chosen, key))
-    kept.logger = chosen.logger if is_logged else {}
+    kept.logger = (chosen.get("logger") or {}) if is_logged else {}
     if "download" in kept.data or "data.download" in values:
         kept.data.download = values.get("data.download") == "true"
     if "data.root" in values:
@@ -127,6 +127,7 @@ def _folder_of(name: str, runs: Path) -> Path:
             "more of it"
         )
     raise InputError(
-        f"run={name} is not a finished run: there is no {runs / name / 'record.json'}; list "
-        "runs with python scripts/report.py show, or give their folder with runs_dir="
+        f"run={name} is not a finished run: there is no {runs / name / 'record.json'}, and no "
+        f"file {name} of weights; list runs with python scripts/report.py show, or give their "
+        "folder with runs_dir="
     )

@@ -16,7 +16,8 @@ from rectifiers.runtime.schema import JsonObject
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
 MANY = 30  # options, which one line does not name
-OPTIONAL = ("callbacks", "claim", "debug", "experiment", "hparams_search")
+OPTIONAL = ("callbacks", "claim", "debug", "experiment", "hparams_search", "logger")
+EMPTY = ("", "null", "{}")  # what chooses no option of a group
 # What others call an option.
 SYNONYMS = {
     "activation": {
@@ -71,8 +72,9 @@ def check_arguments(arguments: Sequence[str]) -> None:
             reason = f"{argument} adds nothing to the groups that are there; leave out the plus"
         elif argument in ("--multirun", "-m") and 0 < place < len(arguments) - 1:
             reason = f"{argument} stands between overrides; put it first or last"
-        elif key in GROUPS and key not in OPTIONAL and equals and value in ("", "null"):
-            reason = f"invalid {key}: {value or 'empty'} (choose from {options(key)})"
+        elif key in GROUPS and equals and (wrong := _no_name(key, value)):
+            others = ", or null" if key in OPTIONAL else ""
+            reason = f"invalid {key}: {wrong} (choose from {options(key)}{others})"
         elif key in GROUPS and re.fullmatch(r"[+-]?[\d.]+|true|false", value):
             reason = _of_option(key, value)
         elif equals and not key.strip("+~"):
@@ -81,6 +83,22 @@ def check_arguments(arguments: Sequence[str]) -> None:
             reason = f"{argument} searches nothing; give a whole number at least 1"
         if reason:
             raise InputError(reason, status=2, on_all_ranks=True)
+
+
+def _no_name(group: str, value: str) -> str | None:
+    """Return what of a group's value can be no option's name, or None. Null is no option, and can
+    stand where a group may be left out."""
+    may_be_empty = group in OPTIONAL
+    if value in EMPTY:
+        return None if may_be_empty else value or "empty"
+    if value.startswith("{") and may_be_empty:
+        return value
+    names = value.strip("[]").split(",") if value.startswith("[") and "$" not in value else []
+    for name in (part.strip(" '\"") for part in names):
+        is_name = re.fullmatch(r"([^\W\d][\w./-]*)?", name) and name not in ("true", "false")
+        if not is_name or (name == "null" and not may_be_empty):
+            return name
+    return None
 
 
 def explain(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Between the command line and the run: Hydra's configuration in, a record and one clear sentence
 out."""
 
+import math
 import multiprocessing
 import os
 import signal
@@ -31,7 +32,7 @@ from rectifiers.cli.composition import (
 from rectifiers.cli.hints import check_arguments
 from rectifiers.results.console import print_record
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import Outcome, find
+from rectifiers.runs.folder import Outcome, check_ckpt_path, find
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.sections import options
@@ -56,6 +57,7 @@ Job = tuple[DictConfig, Choices, list[str]]  # what is run, its choices, and wha
 
 _single: list[Job] = []  # the job of a command without --multirun
 _searches: set[Path] = set()  # the folders of searches, into which Optuna writes what is best
+_statuses: set[str] = set()  # of the runs of a sweep
 
 
 def main() -> None:
@@ -76,6 +78,8 @@ def main() -> None:
             run_job(*_single.pop())
         for folder in _searches:
             print_best(folder / "optimization_results.yaml")
+        if _statuses == {"diverged"}:
+            raise all_diverged()
 
 
 @contextmanager
@@ -112,7 +116,9 @@ def launch(config: DictConfig) -> float | None:
     if "optuna" in str(state.sweeper):
         _searches.add(Path(state.sweep.dir))
     try:
-        return _val_error(run_job(*job, is_single=False))
+        record = run_job(*job, is_single=False)
+        _statuses.add(record.status)
+        return _val_error(record)
     except InputError as error:
         print_error(error)  # Hydra reports a sweep's failures at its end only
         if size > 1 and not error.on_all_ranks:
@@ -147,14 +153,22 @@ def run_job(
 
 
 def print_best(path: Path) -> None:
-    """Print what a search found best, and where that stands."""
+    """Print what a search found best, and where that stands; an InputError where that is no
+    number."""
     if path.is_file():
         best = OmegaConf.load(path)
+        if not math.isfinite(best.best_value):
+            raise all_diverged()
         found = " ".join(
             f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
             for key, value in best.best_params.items()
         )
         print(printable(f"best: {found}, val error {best.best_value:.2f} % ({path})"))
+
+
+def all_diverged() -> InputError:
+    """Return the error that a sweep has no result."""
+    return InputError("every run diverged; search lower values of optim.lr", on_all_ranks=True)
 
 
 def restart_with_ranks(config: RunConfig, place: World) -> None:
@@ -175,7 +189,11 @@ def restart_with_ranks(config: RunConfig, place: World) -> None:
             f"trainer.devices={devices} needs as many GPUs, and torch sees {gpus}; give fewer, or "
             "choose trainer=ddp_cpu"
         )
-    check_share(config.data.batch_size, devices)
+    existing = find(config)
+    if existing is not None and existing.is_complete:  # which needs no other process
+        return
+    if not _may_exist(config):
+        check_share(config.data.batch_size, devices)
     root, may_download = (config.data.options.get(key) for key in ("root", "download"))
     if root is not None and not may_download and not isdir(str(root)):
         # torchrun would add a page about its failed processes
@@ -191,6 +209,38 @@ def restart_with_ranks(config: RunConfig, place: World) -> None:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.pop(SHOW_ALL, None)  # which `hydra_errors` sets around a sweep
     os.execv(sys.executable, [sys.executable, *torchrun, *sys.argv])
+
+
+def check_typed(config: RunConfig, run: str, overrides: Sequence[str]) -> None:
+    """Refuse what was typed and cannot be used, although the run exists and nothing is computed."""
+    check_ckpt_path(config)
+    if config.ckpt_path is not None:
+        with quick_imports():
+            from rectifiers.training.checkpoints import AtomicCheckpointIO
+            from rectifiers.training.module import refuse_other_run
+
+        refuse_other_run(AtomicCheckpointIO().load_checkpoint(config.ckpt_path), run)
+    if config.trainer.accelerator == "gpu" and not _gpus():
+        raise InputError(
+            "trainer.accelerator=gpu needs a GPU, and torch finds none; choose trainer=cpu"
+        )
+    root = config.data.options.get("root")
+    is_typed = any(typed.lstrip("+").startswith("data.root=") for typed in overrides)
+    if is_typed and root is not None and not isdir(str(root)):
+        raise InputError(f"data.root={root} is not a folder; give the folder of the data")
+    if any(typed.startswith("+") for typed in overrides):
+        with quick_imports():
+            from rectifiers.training.functions import check_functions
+
+        check_functions(config)
+
+
+def _may_exist(config: RunConfig) -> bool:
+    """Return whether the run may be there, so that it is only tested, which any number of processes
+    can. One that is named by its data is known when these are opened."""
+    if config.data.awaits_content:
+        return not config.rerun and any(config.runs_dir.glob("*/record.json"))
+    return find(config) is not None
 
 
 def _gpus() -> int:
@@ -214,6 +264,7 @@ def _run(
     # Several processes ask rank 0 whether the run is there, so that none goes on alone.
     existing = find(config) if place.size == 1 else None
     if existing is not None and existing.is_complete:
+        check_typed(config, existing.record.run, overrides)
         outcome = Outcome(existing.record, existing.path, fresh=False)
     else:
         # Before torch starts its threads: they wait asleep and not spinning. Beside one other busy
@@ -223,7 +274,8 @@ def _run(
         with quick_imports():
             from rectifiers.training.train import train
 
-        check_share(config.data.batch_size, place.size)
+        if not _may_exist(config):
+            check_share(config.data.batch_size, place.size)
         outcome = train(config, choices, overrides)
     is_of_agent = "WANDB_SWEEP_ID" in os.environ and "wandb" in config.logger
     if not outcome.fresh and place.rank == 0 and is_of_agent:

@@ -331,8 +331,10 @@ def load_or_fit(
 
 def save_preprocess(fitted: Preprocess, path: Path) -> None:
     """Write a fitted map, whole or not at all."""
+    content = io.BytesIO()  # torch turns the error of a full disk into another
+    torch.save(fitted.fitted(), content)
     with atomic_file(path) as file:
-        torch.save(fitted.fitted(), file)
+        file.write(content.getvalue())
 
 
 def load_preprocess(path: Path) -> Preprocess:

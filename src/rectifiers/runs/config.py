@@ -28,7 +28,7 @@ from rectifiers.runs.sections import (
     not_chosen,
 )
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF
+from rectifiers.runtime.files import CONF, file_digest
 from rectifiers.runtime.ranges import Range
 from rectifiers.runtime.schema import JsonObject, Section, checked
 
@@ -61,6 +61,10 @@ class RunConfig(Section):
     tags: tuple[str, ...] = ()
     #: a checkpoint of this run to continue from; null: its newest
     ckpt_path: Path | None = None
+    #: a plain `state_dict` that the network starts from, in place of what `init` draws
+    weights: Path | None = None
+    #: hash of that file; null: filled in; part of the run id
+    weights_content: str | None = None
     #: number of threads of torch; null: torch's default
     threads: Annotated[int, Range(ge=1, le=4096)] | None = None
     compile: bool = False  #: whether torch.compile compiles the network
@@ -197,6 +201,8 @@ def _fill_in(values: JsonObject) -> JsonObject:
         return values
     is_cpu = trainer.get("accelerator") == "cpu"
     values = dict(values)
+    if values.get("weights") is not None and values.get("weights_content") is None:
+        values["weights_content"] = _digest_of(values["weights"])
     if values.get("channels_last") is None:
         values["channels_last"] = is_cpu
     if "num_workers" in data and data["num_workers"] is None:
@@ -215,6 +221,16 @@ def _fill_in(values: JsonObject) -> JsonObject:
         "optim": {**optim, "fused": True},
         "trainer": {**trainer, "precision": "bf16-mixed", "benchmark": True},
     }
+
+
+def _digest_of(weights: object) -> str:
+    try:
+        return file_digest(Path(str(weights)))
+    except OSError as error:
+        raise InputError(
+            f"weights={weights} cannot be read ({error.strerror}); give what "
+            "torch.save(net.state_dict(), file) wrote"
+        ) from error
 
 
 GROUPS = [

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from os.path import exists  # unlike Path's: False of a name that is too long for a path
+from os.path import exists, isfile  # unlike Path's: False of a name that is too long for a path
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -84,6 +84,15 @@ def find(config: RunConfig) -> Found | None:
 def scores_path(folder: Path, protocol: str) -> Path:
     """Return where a run keeps the scores of a protocol."""
     return folder / "scores" / f"{protocol}.npz"
+
+
+def check_ckpt_path(config: RunConfig) -> None:
+    """Refuse a checkpoint that is not there."""
+    if config.ckpt_path is not None and not isfile(config.ckpt_path):
+        raise InputError(
+            f"ckpt_path={config.ckpt_path} is not a file; give a checkpoint, or leave it out to "
+            "continue from the run's newest one"
+        )
 
 
 @contextmanager

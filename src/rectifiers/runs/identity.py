@@ -14,6 +14,7 @@ from rectifiers.runtime.schema import JsonObject, value_at
 # someone decides, here, that it must not.
 NOT_SCIENCE = (
     *("runs_dir", "cache_dir", "rerun", "tags", "ckpt_path", "logger", "checkpoint", "evaluation"),
+    "weights",  # weights_content names what the file holds
     *("threads", "compile", "channels_last", "activation_checkpointing", "timeout_s"),
     "claim",  # what a claim says of a run
     *("data.root", "data.download", "data.num_workers"),

@@ -2,6 +2,7 @@
 or not at all."""
 
 import errno
+import hashlib
 import os
 import socket
 import stat
@@ -43,6 +44,18 @@ def _open_no_link(place: str, flags: int) -> int:
 
 
 @contextmanager
+def errors_naming(path: Path) -> Iterator[None]:
+    """Let an OSError of the body say that it is about `path`, where it names no file: that of a
+    full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file beside `path` for writing and move it there at the end: a kill leaves the old
     file or the new one."""
@@ -50,7 +63,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     # of this host and process: the folder may be shared
     part = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
-        with open(part, "wb", opener=_open_no_link) as file:
+        with errors_naming(path), open(part, "wb", opener=_open_no_link) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -77,6 +90,14 @@ def read_bytes(path: Path, largest: int) -> bytes:
     if len(content) > largest:
         raise OSError(errno.EFBIG, f"it is larger than {largest:,} bytes")
     return content
+
+
+def file_digest(path: Path) -> str:
+    """Return a hash of a regular file's bytes, 32 hex digits."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(errno.ENOENT, "it is not a file", str(path))
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def refuse_link(place: Path) -> None:

@@ -25,7 +25,7 @@ LOGGED_AS = {
     "val/top5_error_pct": "val/error_top5",
 }
 # No two machines have these alike, and none of them can change a number.
-PLACES = ("runs_dir", "cache_dir", "ckpt_path", "data.root", "logger", "rerun")
+PLACES = ("runs_dir", "cache_dir", "ckpt_path", "weights", "data.root", "logger", "rerun")
 TAGS = ("activation", "init", "model")
 MAX_TAG_LENGTH = 64  # of W&B
 TITLE = ("model", "activation", "init", "data")

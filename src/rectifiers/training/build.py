@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
+from rectifiers.runs.sections import SOME_CLASSES
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import (
     SINGLE_PROCESS,
@@ -45,7 +47,8 @@ from rectifiers.runtime.signals import interruptible
 from rectifiers.tracing import batch_stats_mode
 from rectifiers.training import optim
 from rectifiers.training.functions import import_function, source_file
-from rectifiers.training.module import Classifier
+from rectifiers.training.checkpoints import load_weights
+from rectifiers.training.module import Classifier, load_plain
 
 AVERAGING = (StochasticWeightAveraging, WeightAveraging)
 
@@ -80,9 +83,11 @@ def build(
         )  # which cannot be made of every split by any number of processes
     preprocess, statistics_hash = build_preprocess(config, data)
     network, init_report = run_on_all_ranks(lambda: initial_network(config, data, preprocess))
+    if config.weights is not None and not is_trained:
+        init_report = run_on_all_ranks(lambda: start_from_weights(config, network, init_report))
     warnings = network.left if isinstance(network, ModuleNetwork) else []
     is_plain = config.model.norm == "none" and config.init.mode == "closed_form"
-    if is_plain and isinstance(network, Network):
+    if is_plain and config.weights is None and isinstance(network, Network):
         drift = warn_of_drift(network.sites())
         warnings = [drift] if drift else []
     device = torch.cuda.get_device_name() if config.trainer.accelerator == "gpu" else "cpu"
@@ -223,6 +228,34 @@ def initial_network(
         return preprocess(data.first_batch(config.seed))
 
     return build_network(config, data.source, preprocess.flat_output, images)
+
+
+def check_weights(config: RunConfig, source: Source, weights: Mapping[str, Tensor]) -> None:
+    """Refuse weights of another network than that of `config`, for which no image is read."""
+    is_rows = config.model.rows is not None
+    build = _row_network if is_rows else _module_network
+    with torch.random.fork_rng(devices=[]):
+        network = build(config, source, None)
+    # without convolutions, the first layer may read what preprocessing makes of an image
+    reads_vectors = is_rows and all(row.kind != "conv" for row in config.model.layers(SOME_CLASSES))
+    load_plain(network, weights, names_only=reads_vectors)
+
+
+def start_from_weights(
+    config: RunConfig, network: ImageNetwork, init_report: list[LayerReport]
+) -> list[LayerReport]:
+    """Load the file `weights`, and return the init report with what it holds of each layer."""
+    assert config.weights is not None
+    load_plain(network, load_weights(config.weights))
+    state = network.state_dict()
+    report = []
+    for entry in init_report:
+        suffix = f"{entry.layer}.weight"
+        loaded = next(w for name, w in state.items() if f".{name}".endswith(f".{suffix}"))
+        std, mean = float(loaded.std(correction=0)), float(loaded.mean())
+        numbers = {"std_asked": std, "std_drawn": std, "mean_drawn": mean}
+        report.append(replace(entry, rule="weights", bias="weights", **numbers))
+    return report
 
 
 def build_network(

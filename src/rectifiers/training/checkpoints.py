@@ -54,6 +54,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         try:
             check_zip(Path(path))
             checkpoint: State = torch.load(path, map_location="cpu", weights_only=True)
+            if "rectifiers" not in checkpoint:
+                raise ValueError("it is no checkpoint of a run, but of weights=<file> perhaps")
             state, saved = checkpoint["state_dict"], checkpoint["rectifiers"]
             if not isinstance(state, dict) or saved["history"] is None or not saved["run"]:
                 raise ValueError("it is no checkpoint of a run")
@@ -110,7 +112,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         remedy = "give what torch.save(net.state_dict()) wrote"
         raise unreadable(path, first_line(error), remedy) from error
-    return {name.removeprefix("network."): weight for name, weight in weights.items()}
+    return dict(weights)
 
 
 class ProgressLines(Callback):

@@ -17,6 +17,7 @@ from torchmetrics import MeanMetric
 from rectifiers.data.datamodule import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.metrics import ErrorCounter, ResponseMeter
+from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runtime.distributed import all_gather, start_any
 from rectifiers.runtime.errors import InputError
@@ -26,6 +27,8 @@ from rectifiers.tracking.loggers import logged
 from rectifiers.training.optim import Schedule
 
 State = dict[str, Any]  # of a checkpoint, or a part of it
+# What Lightning, DDP and torch.compile put before all names of a network.
+WRAPPERS = ("network.", "module.", "_orig_mod.", "model.")
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
 
@@ -244,12 +247,9 @@ class Classifier(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: State) -> None:
         kept = checkpoint["rectifiers"]
-        if kept["run"] != self.run:
-            raise InputError(
-                f"the checkpoint belongs to run {kept['run']}, and this command makes run "
-                f"{self.run}: other settings or epochs start a new run; leave out ckpt_path"
-            )
-        refuse_other_network(self, checkpoint["state_dict"])
+        refuse_other_run(checkpoint, self.run)
+        remedy = "remove the file, or give the model that it was made with"
+        refuse_other_network(self, checkpoint["state_dict"], remedy)
         self.history = list(kept["history"])
         self._epoch_so_far = kept["epoch_so_far"]
         self._schedule_state = kept.get("schedule", {})
@@ -259,17 +259,55 @@ class Classifier(pl.LightningModule):
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
 
 
-def refuse_other_network(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Refuse `weights` of another network than `module`, by the first that differs."""
-    shapes = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-    others = {name: tuple(value.shape) for name, value in weights.items()}
-    for name in sorted(shapes.keys() | others.keys()):
-        if shapes.get(name) != others.get(name):
+def refuse_other_run(checkpoint: State, run: str) -> None:
+    """Refuse the checkpoint of another run than `run`."""
+    kept = checkpoint["rectifiers"]["run"]
+    if kept != run:
+        raise InputError(
+            f"the checkpoint belongs to run {kept}, and this command makes run {run}: other "
+            "settings or epochs start a new run; leave out ckpt_path"
+        )
+
+
+def refuse_other_network(
+    module: nn.Module, weights: Mapping[str, Tensor], remedy: str, *, names_only: bool = False
+) -> None:
+    """Refuse `weights` of another network than `module`, by the first name or shape that
+    differs."""
+
+    def shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+        return {name: () if names_only else tuple(value.shape) for name, value in state.items()}
+
+    ours, theirs = shapes(module.state_dict()), shapes(weights)
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
             raise InputError(
-                f"the weights are of another network: {name} is {others.get(name, 'not in it')} "
-                f"there and {shapes.get(name, 'unknown')} here; remove the file, or give the model "
-                "that it was made with"
+                f"the weights are of another network: {name} is {theirs.get(name, 'not in it')} "
+                f"there and {ours.get(name, 'unknown')} here; {remedy}"
             )
+
+
+def load_plain(
+    network: ImageNetwork, weights: Mapping[str, Tensor], *, names_only: bool = False
+) -> None:
+    """Load a plain `state_dict`, by the names of the network or of the user's own module in it,
+    with or without what wrappers put before all names; another network's is refused.
+
+    names_only: compare the names and load nothing, where shapes depend on the images."""
+    module = network.module if isinstance(network, ModuleNetwork) else network
+    state = module.state_dict()
+    while not weights.keys() & state.keys():
+        prefix = next((p for p in WRAPPERS if all(n.startswith(p) for n in weights)), None)
+        if prefix is None:
+            break
+        weights = {name.removeprefix(prefix): weight for name, weight in weights.items()}
+    # files of older versions of torch do not count batches, which nothing here reads
+    counts = {name: state[name] for name in state if name.endswith("num_batches_tracked")}
+    weights = counts | dict(weights)
+    remedy = "give the model, the activation and the data that they were made with"
+    refuse_other_network(module, weights, remedy, names_only=names_only)
+    if not names_only:
+        module.load_state_dict(weights)
 
 
 def _finite(x: object) -> bool:

@@ -1,6 +1,5 @@
 """A run from its configuration to its record: find or lock, build, fit, test, record."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,7 +14,15 @@ from rectifiers.data.preprocess import save_preprocess
 from rectifiers.data.sources import Source
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import Found, Outcome, begin, find, run_folder, run_lock
+from rectifiers.runs.folder import (
+    Found,
+    Outcome,
+    begin,
+    check_ckpt_path,
+    find,
+    run_folder,
+    run_lock,
+)
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult
 from rectifiers.runtime.console import say
@@ -27,11 +34,11 @@ from rectifiers.runtime.distributed import (
     world,
 )
 from rectifiers.runtime.errors import InputError, first_line
-from rectifiers.runtime.files import NO_ROOM, check_writable, refuse_link, write_text
+from rectifiers.runtime.files import NO_ROOM, check_writable, file_digest, refuse_link, write_text
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.tracking.loggers import log_results
 from rectifiers.training import lightning
-from rectifiers.training.build import Run, build, inspect_source, open_source
+from rectifiers.training.build import Run, build, check_weights, inspect_source, open_source
 from rectifiers.training.checkpoints import (
     LAST,
     PREVIOUS,
@@ -48,7 +55,7 @@ from rectifiers.training.functions import (
 )
 from rectifiers.training.lightning import announce, init_distributed, isolated
 from rectifiers.training.loggers import open_loggers
-from rectifiers.training.module import Diverged, refuse_other_network
+from rectifiers.training.module import Diverged, load_plain
 from rectifiers.training.recording import Tested, protocol_result, training_record
 
 Results = dict[str, ProtocolResult]  # by the name of the protocol
@@ -75,7 +82,7 @@ def train(
         init_distributed(config, place)
         run_on_all_ranks(lambda: check_places(config))
         run_on_all_ranks(lambda: check_functions(config))
-        source = open_together(config)
+        source = open_together(config, config.weights)
         config = config.with_content(source.digest)
         folder, existing = find_or_lock(config, place, until_the_end)
         if existing is not None and existing.is_complete:
@@ -109,20 +116,20 @@ def check_places(config: RunConfig) -> None:
     """Refuse folders that cannot be written, before the data are opened; a cache that is there may
     be read alone."""
     check_writable("runs_dir", config.runs_dir)
-    if config.ckpt_path is not None and not config.ckpt_path.is_file():
-        raise InputError(
-            f"ckpt_path={config.ckpt_path} is not a file; give a checkpoint, or leave it out to "
-            "continue from the run's newest one"
-        )
+    check_ckpt_path(config)
     if not config.cache_dir.is_dir():
         check_writable("cache_dir", config.cache_dir)
 
 
-def open_together(config: RunConfig) -> Source:
-    """Open the data, the same on every rank, and look at all images; a collective call."""
+def open_together(config: RunConfig, weights: Path | None) -> Source:
+    """Open the data, the same on every rank, and look at all images; a collective call.
+
+    weights: a plain `state_dict`, which is refused before that where it is of another network."""
     source = run_on_all_ranks(lambda: open_source(config))
     if world().size > 1:
         check_agreement({"data": source.outline})
+    if weights is not None:
+        run_on_all_ranks(lambda: check_weights(config, source, load_weights(weights)))
     return inspect_source(source, config)
 
 
@@ -236,14 +243,12 @@ def test_weights(config: RunConfig, path: Path) -> Results:
     with translate_errors(config, place):
         init_distributed(config, place)
         run_on_all_ranks(lambda: check_functions(config))
-        source = open_together(config)
-        weights = run_on_all_ranks(lambda: load_weights(path))
-        with open(path, "rb") as file:
-            check_agreement({"file of weights": hashlib.file_digest(file, "md5").hexdigest()})
+        if place.size > 1:
+            check_agreement({"file of weights": file_digest(path)})
+        source = open_together(config, path)
         with isolated(config):
             run = build(config, source, folder, place, is_trained=True)
-            refuse_other_network(run.network, weights)
-            run.network.load_state_dict(weights)
+            load_plain(run.network, load_weights(path))
             return test(run, config.evaluation.protocols)
 
 

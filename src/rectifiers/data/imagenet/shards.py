@@ -25,6 +25,7 @@ from zlib_ng.zlib_ng import crc32
 
 from rectifiers.data.images import LARGEST_BYTES, Inspection, cached_inspection, read_rgb
 from rectifiers.runtime.errors import InputError, unreadable
+from rectifiers.runtime.files import errors_naming
 from rectifiers.runtime.schema import JsonObject
 
 FORMAT = 2
@@ -121,8 +122,12 @@ class ShardWriter:
         self._file = self._open()
         self._file.truncate(self._end)
 
+    @property
+    def _place(self) -> Path:
+        return self._folder / shard_name(self._shard)
+
     def _open(self) -> BinaryIO:
-        return open(self._folder / shard_name(self._shard), "ab")
+        return open(self._place, "ab")
 
     def add(self, body: bytes) -> tuple[int, int]:
         """Append one file and return its (shard, offset); start a new shard where this one would
@@ -132,14 +137,15 @@ class ShardWriter:
             self._shard, self._end = self._shard + 1, 0
             self._file = self._open()
         position = self._shard, self._end
-        self._file.write(body)
+        with errors_naming(self._place):
+            self._file.write(body)
         self._end += len(body)
         return position
 
     def close(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        with errors_naming(self._place), self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
 
 class ShardSplit:
