@@ -13,49 +13,12 @@ from rectifiers.runs.trust import DOTTED_NAME
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject
+from rectifiers.runtime.words import meaning, one_after_other
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
 MANY = 30  # options, which one line does not name
 OPTIONAL = ("callbacks", "claim", "debug", "experiment", "hparams_search", "logger")
 EMPTY = ("", "null", "{}")  # what chooses no option of a group
-# What others call an option.
-SYNONYMS = {
-    "activation": {
-        "hswish": "hardswish",
-        "linear": "identity",
-        "lrelu": "leaky_relu",
-        "none": "identity",
-        "swish": "silu",
-        "torch": "torch.nn.Mish",
-    },
-    "init": {
-        "default": "torch_default",
-        "glorot": "xavier",
-        "kaiming": "he",
-        "kaiming_normal": "he",
-        "kaiming_uniform": "he_uniform",
-        "msra": "he",
-        "normal": "gaussian",
-    },
-    "data": {"mnist": "digits"},
-    "optim": {"adam": "adamw optim._target_=torch.optim.Adam", "sgd": "paper"},
-    "scheduler": {"constant": "multistep", "none": "multistep", "step": "multistep"},
-    "trainer": {"cuda": "gpu", "multi_node": "slurm", "node": "ddp", "one_gpu": "gpu"},
-}
-MILESTONES = "scheduler=multistep scheduler.milestones"
-# Keys of earlier versions, with what they are now; `near_keys` finds those whose last part stayed.
-OLD_KEYS = RENAMED | {
-    "optim.drop_epochs": MILESTONES,
-    "optim.drop_epochs_from": MILESTONES,
-    "compute": "trainer",
-    "compute.autotune": "trainer.benchmark",
-    "compute.nodes": "trainer.num_nodes",
-    "compute.workers": "data.num_workers",
-    "paths.data_dir": "data.root",
-    "paths.output_dir": "runs_dir",
-    "sweep": "hparams_search",
-    "task_name": "tags",
-}
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
@@ -65,9 +28,8 @@ def check_arguments(arguments: Sequence[str]) -> None:
         reason = ""
         if argument in ("--cfg", "-c") and {"--multirun", "-m"} & set(arguments):
             reason = f"{argument} shows one configuration; leave out --multirun"
-        if key.startswith("--") and equals and (near := near_keys(key[2:])):
-            meant = " or ".join(f"{name}={value}" for name in near)
-            reason = f"{argument} is not a flag; did you mean {meant}?"
+        if key.startswith("--") and (remedy := _of_flag(key, value)):
+            reason = f"{argument} is not a flag; {remedy}"
         elif key.startswith("+") and key.lstrip("+") in GROUPS and value:
             reason = f"{argument} adds nothing to the groups that are there; leave out the plus"
         elif argument in ("--multirun", "-m") and 0 < place < len(arguments) - 1:
@@ -77,6 +39,8 @@ def check_arguments(arguments: Sequence[str]) -> None:
             reason = f"invalid {key}: {wrong} (choose from {options(key)}{others})"
         elif key in GROUPS and re.fullmatch(r"[+-]?[\d.]+|true|false", value):
             reason = _of_option(key, value)
+        elif key == "checkpoint":  # a section of keys, and no file
+            reason = f"{argument} is not usable; {meaning('resume')}"
         elif equals and not key.strip("+~"):
             reason = f"{argument} has no key; give <key>={value}"
         elif key == "hydra.sweeper.n_trials" and re.fullmatch(r"0+|-\d+", value):
@@ -145,25 +109,36 @@ def _dotted(config: JsonObject, prefix: str = "") -> list[str]:
 
 def _of_option(group: str, option: str) -> str:
     known = options(group).split(", ")
-    meant = SYNONYMS.get(group, {}).get(option)
+    meant = meaning(f"{group}={option}")
     dotted = option.removeprefix("./").replace("/", ".")
-    is_function = group in ("activation", "init", "preprocess") and DOTTED_NAME.fullmatch(dotted)
-    if "/" in option and "." in option and is_function:  # of a file in a folder
-        meant = dotted
-    near = [meant] if meant else difflib.get_close_matches(option, known, n=1, cutoff=0.5)
-    question = f"did you mean {group}={near[0]}? " if near else ""
+    near = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
+    if "/" in option and "." in option and DOTTED_NAME.fullmatch(dotted):  # of a file in a folder
+        near = [dotted]
+    if meant is None and near:
+        meant = f"did you mean {group}={near[0]}?"
     listed = f"the options are: {', '.join(known)}" if len(known) <= MANY else "see --help"
-    return f"{group}={option} is not known; {question}{listed}"
+    return f"{group}={option} is not known; {one_after_other(meant, listed)}"
 
 
 def _of_key(key: str) -> str:
     having = keys_of_conf().get(key)
     if having:
         return f"{key} belongs to {' or '.join(having)}, which is not chosen; add that, too"
-    near = [OLD_KEYS[key]] if key in OLD_KEYS else near_keys(key)
-    if near:
+    if meant := meaning(RENAMED.get(key, key)) or meaning(key):
+        return f"{key} is not known; {meant}"
+    if near := [RENAMED[key]] if key in RENAMED else near_keys(key):
         return f"{key} is not known; did you mean {' or '.join(map(_with_options, near))}?"
     return f"{key} is not known; --help prints all keys"
+
+
+def _of_flag(flag: str, value: str) -> str | None:
+    """Return what a key that is written as a flag means; None for a flag of Hydra's."""
+    key = flag.removeprefix("--").replace("-", "_")
+    if meant := meaning(key):
+        is_key = value and meant.startswith("did you mean") and "=" not in meant
+        return f"{meant[:-1]}={value}?" if is_key else meant
+    near = near_keys(key) if value else []
+    return f"did you mean {' or '.join(f'{name}={value}' for name in near)}?" if near else None
 
 
 def _with_options(key: str) -> str:
@@ -192,8 +167,6 @@ def near_keys(key: str) -> list[str]:
         by_last.setdefault(name.rpartition(".")[2], []).append(name)
     last = key.rpartition(".")[2]
     nearest = difflib.get_close_matches(last, by_last, n=1, cutoff=0.75)
-    if not nearest and last in ("epoch", "epochs"):
-        nearest = ["max_epochs"]
     names = by_last[nearest[0]] if nearest else []
     group = key.partition(".")[0]
     return [name for name in names if name.startswith(f"{group}.")] or names[:3]

@@ -11,22 +11,13 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.ranges import LARGEST, LARGEST_PX, Count, NonNegative, Positive, Range, Real
 from rectifiers.runtime.schema import JsonObject, Section
+from rectifiers.runtime.words import meaning
 
 Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
 Store = Literal["tiled", "plain"]
 ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
 NEED_NO_ROWS = ("rectifiers.training.diagnostics.FisherMeasure",)  # it says what it cannot look at
 WORKERS_FOR_A_GPU = 8
-TRAINER_HINTS = {
-    "fast_dev_run": "give debug=smoke",
-    "logger": "give logger=<option>",
-    "callbacks": "give callbacks=<option>",
-    "strategy": "give trainer.devices",
-    "max_steps": "give trainer.max_epochs",
-    **dict.fromkeys(
-        ("limit_predict_batches", "limit_test_batches", "limit_val_batches"), "leave it out"
-    ),
-}
 SOME_CLASSES = 2  # to look at rows before the data says how many there are
 
 
@@ -268,7 +259,7 @@ class Trainer(Section):
         for key in values.keys() - cls.model_fields.keys():
             near = difflib.get_close_matches(key, cls.model_fields, n=1)
             meant = f"give trainer.{near[0]}" if near else "leave it out"
-            remedy = TRAINER_HINTS.get(key, meant)
+            remedy = meaning(f"trainer.{key}") or meant
             raise InputError(f"trainer.{key} is not for a run to set; {remedy}")
         if values.get("precision") in (32, 64, "32", "64"):
             return {**values, "precision": f"{values['precision']}-true"}

@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.words import meaning, one_after_other
 
 LONGEST_VALUE = 80  # characters of a value in a message
 JsonObject = dict[str, Any]  # plain data, as from a file of JSON or YAML
@@ -159,5 +160,6 @@ def unknown_key(key: str, candidates: Iterable[str]) -> str:
     """Return the message for a dotted key whose last part is none of the candidates."""
     place, dot, name = key.rpartition(".")
     near = difflib.get_close_matches(name, candidates, n=1)
-    question = f"did you mean {place}{dot}{near[0]}? " if near else ""
-    return f"{key} is not known; {question}usable: {', '.join(sorted(candidates)) or 'none'}"
+    by_spelling = f"did you mean {place}{dot}{near[0]}?" if near else None
+    usable = f"usable: {', '.join(sorted(candidates)) or 'none'}"
+    return f"{key} is not known; {one_after_other(meaning(key) or by_spelling, usable)}"
