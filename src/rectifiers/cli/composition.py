@@ -34,8 +34,8 @@ COMPUTED = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "data.num_workers"),
     *("threads", "compile", "channels_last", "timeout_s"),
 )
-# The groups of which an option may be a function's dotted name, with the keys that any option of the
-# group has; those of data are the keys of data=folder.
+# The groups of which an option may be a function's dotted name, with the keys that any option of
+# the group has; those of data are the keys of data=folder.
 BY_NAME: dict[str, JsonObject] = {
     "activation": {},
     "init": {},

@@ -43,7 +43,7 @@ from rectifiers.runtime.console import (
     print_error,
     printable,
 )
-from rectifiers.runtime.distributed import World, check_share, end_with_parent, world
+from rectifiers.runtime.distributed import World, end_with_parent, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.machine import quick_imports, usable_cores
@@ -193,7 +193,7 @@ def restart_with_ranks(config: RunConfig, place: World) -> None:
     if existing is not None and existing.is_complete:  # which needs no other process
         return
     if not _may_exist(config):
-        check_share(config.data.batch_size, devices)
+        config.check_processes(devices)
     root, may_download = (config.data.options.get(key) for key in ("root", "download"))
     if root is not None and not may_download and not isdir(str(root)):
         # torchrun would add a page about its failed processes
@@ -271,11 +271,11 @@ def _run(
         # process a run on two cores took 2.5 times as long with the default (47 s against 19 s;
         # alone 18 s), and many times beside two.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        if not _may_exist(config):
+            config.check_processes(place.size)
         with quick_imports():
             from rectifiers.training.train import train
 
-        if not _may_exist(config):
-            check_share(config.data.batch_size, place.size)
         outcome = train(config, choices, overrides)
     is_of_agent = "WANDB_SWEEP_ID" in os.environ and "wandb" in config.logger
     if not outcome.fresh and place.rank == 0 and is_of_agent:

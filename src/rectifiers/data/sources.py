@@ -6,9 +6,10 @@ A new source is a function here (or in any importable module) that returns a `So
 import functools
 import hashlib
 import random
+import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -298,6 +299,7 @@ def folder(root: str | None = None) -> Source:
         )
     if odd := [name for name in classes if not name.isprintable()]:  # they stand in the record
         raise InputError(f"{base / 'train'} has a class {odd[0]!a}; rename it")
+    _refuse_two_forms(base, dict.fromkeys(name for members in images.values() for name in members))
     splits = {}
     for part, members in images.items():
         if unknown := [name for name in members if name not in classes]:
@@ -325,3 +327,15 @@ def folder(root: str | None = None) -> Source:
         )
         warnings.warn(message, stacklevel=2)
     return Source("folder", classes, 3, splits["train"], splits["val"], test=splits.get("test"))
+
+
+def _refuse_two_forms(base: Path, classes: Iterable[str]) -> None:
+    """Refuse a class whose name is there in two Unicode forms, which look alike and are two."""
+    forms: dict[str, str] = {}
+    for name in classes:
+        first = forms.setdefault(unicodedata.normalize("NFC", name), name)
+        if first != name:
+            raise InputError(
+                f"{base} has a class {name} in two Unicode forms, {first!a} and {name!a}; give both "
+                "folders one name"
+            )

@@ -122,6 +122,8 @@ def evaluate(
     counters = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
     all_scores = torch.zeros(len(dataset), classes, dtype=torch.float64)
     weights = list(protocol.scales_px.values())
+    for counter in counters.values():  # a process may have no share
+        counter.update(all_scores[:0].to(device), torch.zeros(0, dtype=torch.int64, device=device))
     batches = list(same_shape_batches(split, protocol))
     share = batches[rank::size]
     loader = ImageLoader(dataset, batch_sampler=share, workers=workers, timeout_s=timeout_s)

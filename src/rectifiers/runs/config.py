@@ -27,6 +27,7 @@ from rectifiers.runs.sections import (
     Trainer,
     not_chosen,
 )
+from rectifiers.runtime.distributed import check_share
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, file_digest
 from rectifiers.runtime.ranges import Range
@@ -86,6 +87,16 @@ class RunConfig(Section):
             if not values.get(group):
                 raise not_chosen(group)
         return checked(cls, _fill_in(values))
+
+    def check_processes(self, processes: int) -> None:
+        """Refuse to train by so many processes where they cannot share a batch, or where the share
+        is one image, of which vectors have no statistics."""
+        check_share(self.data.batch_size, processes)
+        if self.model.rows is None or self.model.norm != "batch":
+            return
+        hidden = [row for row in self.model.layers(SOME_CLASSES) if row.weighted][:-1]
+        if self.data.batch_size == processes and any(row.kind == "linear" for row in hidden):
+            raise one_image_a_process(self.data.batch_size)
 
     def with_content(self, digest: str) -> "RunConfig":
         """Return the configuration of a run on data with this hash."""
@@ -221,6 +232,16 @@ def _fill_in(values: JsonObject) -> JsonObject:
         "optim": {**optim, "fused": True},
         "trainer": {**trainer, "precision": "bf16-mixed", "benchmark": True},
     }
+
+
+def one_image_a_process(batch: int) -> InputError:
+    """Return the error that batch normalisation gets a single number per channel."""
+    return InputError(
+        f"data.batch_size={batch} gives each process one image, and batch normalisation needs more "
+        "numbers per channel; give a larger data.batch_size, or model.norm=none",
+        status=2,
+        on_all_ranks=True,
+    )
 
 
 def _digest_of(weights: object) -> str:

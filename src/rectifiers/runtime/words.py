@@ -79,15 +79,15 @@ KEYS = {
     "autotune": "trainer.benchmark",
     # validation and tests
     **dict.fromkeys(("check_val_every_n_epoch", "val_check_interval"), VALIDATED),
-    **dict.fromkeys(
-        ("limit_predict_batches", "limit_test_batches", "limit_val_batches"), WHOLE
-    ),
+    **dict.fromkeys(("limit_predict_batches", "limit_test_batches", "limit_val_batches"), WHOLE),
     **dict.fromkeys(("eval", "evaluate", "test", "test_only"), TEST),
     "train": "train.py trains; scripts/evaluate.py run=<id> tests a finished run",
     # what is kept
     **dict.fromkeys(("checkpoint_path", "resume", "resume_from_checkpoint"), CONTINUE),
     "ckpt": "ckpt_path",
-    **dict.fromkeys(("default_root_dir", "log_dir", "out_dir", "output_dir", "save_dir"), "runs_dir"),
+    **dict.fromkeys(
+        ("default_root_dir", "log_dir", "out_dir", "output_dir", "save_dir"), "runs_dir"
+    ),
     **dict.fromkeys(("exp_name", "run_name", "task_name"), "tags"),
     "log_interval": "trainer.log_every_n_steps",
     "trainer.logger": "logger=<option>",

@@ -4,7 +4,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -46,8 +45,8 @@ from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.signals import interruptible
 from rectifiers.tracing import batch_stats_mode
 from rectifiers.training import optim
-from rectifiers.training.functions import import_function, source_file
 from rectifiers.training.checkpoints import load_weights
+from rectifiers.training.functions import import_function, source_file
 from rectifiers.training.module import Classifier, load_plain
 
 AVERAGING = (StochasticWeightAveraging, WeightAveraging)

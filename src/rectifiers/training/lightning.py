@@ -7,6 +7,7 @@ The Trainer has one process, or its place among several that were started from o
 import datetime
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint, ProgressBar, 
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
+from torch.nn.parallel import DistributedDataParallel
 
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.sources import Source
@@ -36,12 +38,14 @@ from rectifiers.runtime.machine import keep_freed_memory
 from rectifiers.runtime.schema import JsonObject, flat
 from rectifiers.training.build import Run, build_callbacks
 from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd, ProgressLines
+from rectifiers.training.functions import KNOWN_CALLBACKS
 from rectifiers.training.module import Classifier
 
 # what is no gradient is agreed on by the processors
 BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}
 # Keys that may differ between the machines of a run.
 OF_A_MACHINE = ("data.root", "data.download", "cache_dir", "data.num_workers", "threads")
+FREEZES = re.compile(r"\.(\w*Finetuning|LambdaCallback)$")  # callbacks
 # Advice that does not hold here: loading is deterministic by design and cheap for small images.
 UNHELPFUL = (
     ".*does not have many workers.*",
@@ -132,6 +136,38 @@ def announce(
     say(f"run {run}: {', '.join(filter(None, parts))}")
 
 
+class FixedBuckets(DDPStrategy):
+    """DDP whose buckets of gradients stay as they are from the first step on.
+
+    After that step DDP builds them again, by the order of the gradients, so that a run which goes
+    on from a checkpoint would begin with others, and three ranks would add in another order. Here
+    they are built again before it, from a pass over zeros in which the last layer's gradients are
+    first."""
+
+    def configure_ddp(self) -> None:
+        super().configure_ddp()
+        ddp = self.model
+        assert isinstance(ddp, DistributedDataParallel)
+        if ddp.find_unused_parameters:  # DDP keeps its first buckets
+            return
+        parameters = [p for p in ddp.parameters() if p.requires_grad]
+        ddp.reducer.prepare_for_forward()
+        ddp.reducer.prepare_for_backward([])
+        torch.stack([0.0 * parameter.sum() for parameter in parameters]).sum().backward()
+        ddp.reducer._rebuild_buckets()
+        for parameter in parameters:
+            parameter.grad = None
+
+
+def may_leave_out_parameters(config: RunConfig) -> bool:
+    """Return whether a step may give no gradient to some parameter, which DDP then looks for: in a
+    network of the user's own, and where a callback may freeze layers."""
+    model, callbacks = config.model.target or "rectifiers.", (config.callbacks or {}).values()
+    names = [callback.target for callback in callbacks]
+    is_free = any(not name.startswith(KNOWN_CALLBACKS) for name in names)
+    return is_free or not model.startswith("rectifiers.") or any(map(FREEZES.search, names))
+
+
 def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] = ()) -> pl.Trainer:
     """Return a Trainer that starts no process, injects no sampler and keeps the run's own
     checkpoints.
@@ -141,15 +177,13 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
     settings = config.trainer
     strategy: str | Strategy = "auto"
     if place.size > 1:
-        strategy = DDPStrategy(
+        strategy = FixedBuckets(
             # reads RANK and the like, which `join_process_group` has set
             cluster_environment=TorchElasticEnvironment(),
             process_group_backend=BACKEND[settings.accelerator],
             timeout=datetime.timedelta(seconds=config.timeout_s),
             gradient_as_bucket_view=True,
-            # keeps the buckets of the first step. Without it DDP builds them again, by the order of
-            # the gradients, and three ranks add in another order after a resumption
-            find_unused_parameters=True,
+            find_unused_parameters=may_leave_out_parameters(config),
             # training reads none but `TransformedUnits`', which are equal; `Classifier` sends all
             # before validation
             broadcast_buffers=False,

@@ -13,7 +13,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from rectifiers.data.preprocess import save_preprocess
 from rectifiers.data.sources import Source
 from rectifiers.runs import record as records
-from rectifiers.runs.config import RunConfig
+from rectifiers.runs.config import RunConfig, one_image_a_process
 from rectifiers.runs.folder import (
     Found,
     Outcome,
@@ -265,6 +265,10 @@ def translate_errors(config: RunConfig, place: World) -> Iterator[None]:
         if error.errno not in NO_ROOM:
             raise
         raise not_written(error.filename or config.runs_dir, error.strerror) from error
+    except ValueError as error:
+        if not str(error).startswith("Expected more than 1 value per channel"):
+            raise
+        raise one_image_a_process(config.data.batch_size) from error
     except RuntimeError as error:
         if str(error).startswith("Early stopping conditioned on metric"):
             reason = f"callbacks: {first_line(error)}; give one that is logged, such as val/loss"
