@@ -22,6 +22,7 @@ TEXT = "\n".join(DOCUMENTS.values())
 COMMANDS = sorted(
     set(re.findall(r"^\$ python train\.py (.*?)(?: +#.*)?$", TEXT, flags=re.MULTILINE))
 )
+WEIGHTS = [command for command in COMMANDS if command.startswith("weights=")]
 SWEEPS = [command for command in COMMANDS if "--multirun" in command]
 FILES = re.findall(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
@@ -77,7 +78,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in SWEEPS])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in (*SWEEPS, *WEIGHTS)])
 def test_printed_commands_and_recipes_run(copy: Path, command: str) -> None:
     done = subprocess.run(
         [
@@ -113,3 +114,30 @@ def test_printed_commands_and_recipes_run(copy: Path, command: str) -> None:
         )
     if "small6" in command:
         assert record["network"]["depth"] == 6
+
+
+@pytest.mark.process
+def test_weights_from_elsewhere_are_tested_and_trained_on(copy: Path) -> None:
+    section = DOCUMENTS["docs/how-to/examine.md"].partition("### Test weights from elsewhere")[2]
+    printed = re.findall(r"^\$ python (.*)$", section, flags=re.MULTILINE)[:3]
+    assert [command.split()[0] for command in printed] == [
+        "my_network.py",
+        "scripts/evaluate.py",
+        "train.py",
+    ]
+    shutil.copytree(ROOT / "scripts", copy / "scripts", dirs_exist_ok=True)
+    outputs = []
+    for command in printed:
+        more = ["trainer.max_epochs=1", "evaluation=center"] if command.startswith("train") else []
+        done = subprocess.run(
+            [sys.executable, *shlex.split(command), *more],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy / "src")},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout)
+    assert "450 of test" in outputs[1]
+    record = json.loads((copy / outputs[2].splitlines()[-1]).read_text())
+    assert {entry["rule"] for entry in record["init_report"]} == {"weights"}

@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,15 @@ import pytest
 import torch
 
 from conftest import compose_config
+from rectifiers import PReLU
+from rectifiers.cli.composition import composed
 from rectifiers.data.preprocess import load_preprocess
+from rectifiers.data.sources import Source
 from rectifiers.evaluation.evaluate import Result, evaluate, load_scores
 from rectifiers.evaluation.metrics import mean_log_scores
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import run_folder
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build, functions
 from rectifiers.training.checkpoints import load_weights
@@ -176,10 +181,93 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
     [
         ((), "run="),
         (("run=0123456789ab",), "run=0123456789ab is not a finished run"),
-        (("run=x", "trainer.precision=64-true"), "trainer.precision belongs to the run"),
+        (("run=net.pt", "model=small14"), "run=net.pt is not a finished run"),
+        (("run=nowhere/weights", "activation=relu"), "no file nowhere/weights of weights"),
     ],
 )
 def test_what_cannot_be_tested_is_named(evaluate_py, arguments, named) -> None:
     done = evaluate_py(*arguments)
     assert done.returncode == 1
     assert named in sentence_of(done.stderr)
+
+
+def test_keys_of_a_run_cannot_be_changed_in_a_test(evaluate_py, finished: Outcome) -> None:
+    done = evaluate_py(f"run={finished.path.parent}", "trainer.precision=64-true")
+    assert "trainer.precision belongs to the run" in sentence_of(done.stderr)
+
+
+MY_FILE = """
+from torch import nn
+from rectifiers.data.preprocess import scalar_mean
+from rectifiers.data.sources import digits
+
+def net(activation, classes, channels, input_px, hidden: int = 4):
+    convolution, norm = nn.Conv2d(channels, hidden, 3), nn.BatchNorm2d(hidden)
+    pool = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(convolution, norm, activation(hidden), *pool, nn.Linear(hidden, classes))
+
+def mean(moments):
+    return scalar_mean(moments)
+
+def source():
+    return digits()
+"""
+OWN = "model=my_own.net preprocess=my_own.mean data=my_own.source data.resize_px=8 data.crop_px=8"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch) -> tuple[str, ...]:
+    """The overrides of a network, a preprocessing and data of the user's own."""
+    (tmp_path / "my_own.py").write_text(MY_FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_own", raising=False)
+    return (*OWN.split(), f"cache_dir={tmp_path}/cache", "evaluation=center", "threads=1")
+
+
+def own_state(hidden: int = 4) -> dict[str, torch.Tensor]:
+    import my_own
+
+    torch.manual_seed(0)
+    return my_own.net(lambda channels: PReLU(channels), 10, 1, 8, hidden).state_dict()
+
+
+def test_functions_of_ones_own_need_no_further_keys(own) -> None:
+    config = composed(own)
+    names = (config.model.target, config.preprocess.target, config.data.target)
+    assert names == ("my_own.net", "my_own.mean", "my_own.source")
+    assert composed(["preprocess=my_own.mean"]).preprocess.scale == 1
+    assert composed(["data=my_own.source"]).data.crop_px == 224
+    assert composed(["model=my_own.net", "model.hidden=3"]).model.builder().options == {"hidden": 3}
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.module.", "network."])
+def test_plain_weights_of_ones_own_network_fit(own, prefix, tmp_path, evaluate_py) -> None:
+    state = {f"{prefix}{name}": weight for name, weight in own_state().items()}
+    torch.save(state, tmp_path / "net.pt")
+    done = evaluate_py(f"run={tmp_path}/net.pt", *own)
+    assert done.returncode == 0, done.stderr
+    assert "450 of test" in done.stdout
+
+
+def test_training_starts_from_plain_weights(own, tmp_path: Path) -> None:
+    torch.save(own_state(), tmp_path / "net.pt")
+    typed = (*own, f"runs_dir={tmp_path}/runs", f"weights={tmp_path}/net.pt", "logger=none")
+    config = composed([*typed, "trainer.max_epochs=1", "optim.lr=1e-20", "optim.weight_decay=0"])
+    run = train(config, {})
+    trained = torch.load(run.path.with_name("last.ckpt"), weights_only=True)["state_dict"]
+    for name in ("0.weight", "2.weight", "5.bias"):
+        assert torch.equal(trained[f"network.module.{name}"], own_state()[name])
+    assert run.record.init_report[0].rule == "weights"
+    torch.save(own_state() | {"5.bias": torch.ones(10)}, tmp_path / "net.pt")
+    assert run_folder(composed(typed)) != run_folder(config)
+
+
+@pytest.mark.parametrize("program", ["scripts/evaluate.py", "train.py"])
+def test_other_weights_are_refused_before_images(own, program, call, tmp_path, monkeypatch) -> None:
+    torch.save(own_state(hidden=5), tmp_path / "net.pt")
+    monkeypatch.setattr(Source, "inspected", lambda *_, **__: pytest.fail("images are read"))
+    key = "run" if program.startswith("scripts") else "weights"
+    done = call(program, f"{key}={tmp_path}/net.pt", f"runs_dir={tmp_path}/runs", *own)
+    assert done.returncode == 1
+    assert sentence_of(done.stderr).startswith("the weights are of another network: 0.bias is (5,)")
+    assert not (tmp_path / "runs").exists()

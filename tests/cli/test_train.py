@@ -8,12 +8,14 @@ from pathlib import Path
 from subprocess import CompletedProcess, run
 
 import pytest
+import torch
 
 import forkserver
 import processes
 from conftest import ROOT, TINY
-from rectifiers.cli.composition import composed, override
-from rectifiers.cli.train import print_best
+from rectifiers.cli.composition import compose_with_choices, composed, override
+from rectifiers.cli.train import print_best, run_job
+from rectifiers.runtime.errors import InputError
 from sentences import sentence as sentence_of
 
 HEAVY = ("torch", "torchvision", "pytorch_lightning", "wandb", "sklearn", "scipy")
@@ -264,3 +266,74 @@ def test_a_refusal_is_said_once_before_ranks_start(wrong, status, tmp_path: Path
     command = [sys.executable, "train.py", *places(tmp_path), *wrong]
     done = run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (status, 1)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[str, ...]:
+    """The command of a run that is finished."""
+    place = tmp_path_factory.mktemp("finished")
+    command = (*TINY, *places(place), "trainer.max_epochs=1", "evaluation=center")
+    run_job_of(command)
+    return command
+
+
+def run_job_of(command: tuple[str, ...]) -> None:
+    config, choices = compose_with_choices(command)
+    run_job(config, choices, list(command))
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("ckpt_path=/nowhere.ckpt", "ckpt_path=/nowhere.ckpt is not a file"),
+        ("ckpt_path=train.py", "train.py cannot be read"),
+        ("trainer=gpu", "needs a GPU"),
+        ("+data.root=/nowhere", "data.root=/nowhere is not a folder"),
+        ("+data.download=true", "data.download is not known"),
+        ("+logger.mine._target_=nowhere.Logger", "cannot be imported"),
+    ],
+)
+def test_what_is_typed_is_checked_though_run_exists(call, finished, typed, named) -> None:
+    if typed == "trainer=gpu" and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = call("train.py", *finished, typed)
+    assert done.returncode != 0
+    assert named in sentence_of(done.stderr)
+
+
+def test_a_finished_run_starts_no_ranks(call, finished, monkeypatch) -> None:
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("ranks are started"))
+    assert call("train.py", *finished, "trainer.devices=3").returncode == 0
+
+
+def test_ranks_that_only_test_need_not_share_a_batch(call, finished, monkeypatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _, command: sys.exit(started.append(command)))
+    call("train.py", *finished, "evaluation=[center,ten_view]", "trainer.devices=3")
+    assert "--nproc-per-node=3" in started[0]
+    refused = call("train.py", *finished, "seed=7", "trainer.devices=3")
+    assert "does not divide" in sentence_of(refused.stderr)
+
+
+@pytest.mark.parametrize(
+    "typed", [("data.batch_size=1",), ("data.batch_size=2", "trainer.devices=2")]
+)
+def test_batch_norm_needs_more_than_one_image(call, tmp_path, typed) -> None:
+    done = call("train.py", *TINY, *places(tmp_path), "model.norm=batch", *typed)
+    assert done.returncode == 2
+    assert "one image" in sentence_of(done.stderr)
+
+
+def test_a_search_without_a_finite_error_fails(tmp_path: Path) -> None:
+    path = tmp_path / "optimization_results.yaml"
+    path.write_text("best_params: {optim.lr: 9.0}\nbest_value: .inf\n")
+    with pytest.raises(InputError, match="every run diverged"):
+        print_best(path)
+
+
+@pytest.mark.process
+def test_a_sweep_whose_runs_all_diverge_fails(tmp_path: Path) -> None:
+    sweep = ("--multirun", *TINY, *places(tmp_path), "optim.lr=1e6,2e6", "activation=relu")
+    done = train(*sweep)
+    assert done.returncode == 1
+    assert sentence_of(done.stderr).startswith("every run diverged")

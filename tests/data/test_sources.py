@@ -116,12 +116,26 @@ def test_links_are_read_as_torchvision_reads_them(photos: Path, tmp_path: Path) 
     assert Counter(source.train.labels) == Counter(theirs.targets) == {0: 9, 1: 7}
 
 
+def copy_of(place: str) -> None:
+    shutil.copytree("train/cat", place)
+
+
+# composed and decomposed, one in train and the other in val
+TWO_FORMS = {"train/dog": "train/\u1100\u1161", "val/dog": "val/\uac00"}
 UNUSABLE = [
     (lambda: (Path("val")).rename("test"), "val is not a folder"),
     (lambda: Path("train/ant").mkdir(), "train/ant holds no images"),
     (lambda: Path("val/dog").rename("val/wolf"), "val/wolf is a class that .*train has not"),
     (lambda: Path("train/cat/loop").symlink_to("../../train"), "loop is a link.*remove it"),
     (lambda: os.mkfifo("train/cat/odd.png"), r"train/cat/odd\.png cannot be read .*remove it"),
+    (
+        lambda: [Path("train/dog").rename("train/caf\xe9"), copy_of("train/cafe\u0301")],
+        r"two Unicode forms, 'cafe\\u0301' and 'caf\\xe9'",
+    ),
+    (
+        lambda: [Path(part).rename(to) for part, to in TWO_FORMS.items()],
+        r"two Unicode forms, '\\u1100\\u1161' and '\\uac00'",
+    ),
     (lambda: Path("train/dog").rename("train/\udcff"), r"train has a class '\\udcff'; rename it"),
 ]
 

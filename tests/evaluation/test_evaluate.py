@@ -26,6 +26,7 @@ from rectifiers.evaluation.protocols import center, dense, ten_view
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runs.folder import scores_path
+from rectifiers.runtime.distributed import World
 from rectifiers.runtime.errors import InputError
 
 MODULE = "rectifiers.evaluation.evaluate"
@@ -294,3 +295,12 @@ def test_damaged_scores_are_refused(damage: Callable[[Path], object], tmp_path: 
     damage(path)
     with pytest.raises(InputError, match=r"ten_view\.npz cannot be read .*remove"):
         load_scores(path)
+
+
+@pytest.mark.filterwarnings("error:The ``compute`` method")
+def test_a_process_without_a_share_does_not_warn(monkeypatch) -> None:
+    monkeypatch.setattr(f"{MODULE}.world", lambda: World(rank=7, size=8))
+    val = digits().val
+    few = ArraySplit(val.images[:3], val.labels[:3])
+    with pytest.raises(RuntimeError, match="counted 0 images of a split of 3"):
+        evaluate(PixelScores(64, 10), few, center(8, scale_px=8), classes=10, device=CPU)

@@ -1,13 +1,18 @@
 """Every program ends in one sentence, whatever its folders, files and streams are."""
 
 import errno
+import resource
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
 
 from conftest import ROOT
+from rectifiers.data.imagenet.shards import ShardWriter, shard_name
+from rectifiers.data.preprocess import Preprocess, save_preprocess
 from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.files import atomic_file, write_text
 from sentences import sentence
@@ -79,6 +84,30 @@ def test_a_failed_write_leaves_the_old_file_alone(tmp_path: Path) -> None:
         write_half()
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("write", ["text", "statistics", "shard"])
+def test_a_full_disk_names_the_file(write: str, tmp_path: Path) -> None:
+    """The file-size limit stands for it."""
+
+    def fill() -> None:
+        if write == "text":
+            write_text(tmp_path / "record.json", "a" * 100_000)
+        elif write == "statistics":
+            save_preprocess(Preprocess(torch.zeros(100_000), torch.ones(1), None, True), place)
+        else:
+            with closing(ShardWriter(tmp_path, (0, 0), 2**20)) as shards:
+                shards.add(bytes(100_000))
+
+    place = tmp_path / {"text": "record.json", "shard": shard_name(0)}.get(write, "fitted.pt")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as full:
+            fill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert full.value.filename == str(place)
 
 
 @pytest.mark.process

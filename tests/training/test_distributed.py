@@ -62,6 +62,7 @@ def test_two_ranks_train_like_one(one: Path, tmp_path: Path) -> None:
     done = finish(together(2, tmp_path, *PLAIN))
     assert done.stdout.count("record.json") == 1  # rank 0 speaks
     assert "batch 126 = 2 x 63" in done.stderr
+    assert "warning" not in done.stderr.lower()
     assert record(tmp_path).parent.name == record(one).parent.name
     ours, theirs = weights(tmp_path), weights(one)
     for name, value in theirs.items():

@@ -1,0 +1,102 @@
+"""What a mistyped key means: other projects' words by their meaning, others by spelling."""
+
+import re
+
+import pytest
+
+from rectifiers.cli.composition import composed
+from rectifiers.cli.hints import check_arguments, keys_of_conf
+from rectifiers.runs.sections import Trainer
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.words import KEYS, OPTIONS, meaning
+
+
+def refusal_of(*arguments: str) -> str:
+    with pytest.raises(InputError) as refused:
+        check_arguments(arguments)
+        composed(arguments)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "remedy"),
+    [
+        ("batch_size=64", "data.batch_size?"),
+        ("+learning_rate=0.1", "optim.lr?"),
+        ("model.optimizer.lr=0.1", "optim.lr?"),
+        ("--batch-size=64", "data.batch_size=64?"),
+        ("--lr", "optim.lr?"),
+        ("trainer.accumulate_grad_batches=4", "data.batch_size images at once"),
+        ("trainer.check_val_every_n_epoch=2", "every epoch is validated"),
+        ("trainer.val_check_interval=0.5", "every epoch is validated"),
+        ("trainer.resume_from_checkpoint=a.ckpt", "ckpt_path=<file>"),
+        ("checkpoint=a.ckpt", "ckpt_path=<file>"),
+        ("gpus=2", "trainer=gpu"),
+        ("train=False", "scripts/evaluate.py"),
+        ("model.num_classes=10", "the data say"),
+        ("model.pretrained=true", "weights=<file>"),
+        ("trainer=ddp_sim", "trainer=ddp_cpu?"),
+        ("data=mnist", "data=folder"),
+        ("data=cifar100", "data=folder"),
+        ("activation=swiglu", "a function of your own"),
+        ("activation=softsign", "torch.nn.Softsign?"),
+        ("model=resnet18", "model=timm model.name=resnet18?"),
+        ("debug=none", "debug=null?"),
+        ("data.wrokers=1", "data.num_workers?"),
+    ],
+)
+def test_a_word_is_answered_by_its_meaning(typed: str, remedy: str) -> None:
+    assert remedy in refusal_of(typed)
+
+
+@pytest.mark.parametrize("typed", ["trainer.accumulate_grad_batches=4", "data=mnist", "data=svhn"])
+def test_no_remedy_changes_what_is_trained(typed: str) -> None:
+    refusal = refusal_of(typed)
+    assert "limit_train_batches" not in refusal
+    assert "did you mean" not in refusal
+
+
+def test_every_remedy_that_is_a_key_exists() -> None:
+    known = {*keys_of_conf(), *(f"trainer.{key}" for key in Trainer.model_fields)}
+    meant = [words.partition("=")[0] for words in KEYS.values() if " " not in words]
+    assert len(meant) > 50
+    assert {key for key in meant if not key.startswith("hydra.")} <= known
+    assert not {key for key in KEYS if key in known}
+
+
+def test_every_remedy_that_is_an_option_composes() -> None:
+    overrides = [
+        words for words in OPTIONS.values() if re.fullmatch(r"\S+=[\w.]+( \S+=\S+)*", words)
+    ]
+    assert len(overrides) > 25
+    for words in dict.fromkeys(overrides):
+        if "<" not in words:
+            composed(words.split())
+
+
+def test_a_word_of_ours_has_no_other_meaning() -> None:
+    assert meaning("optim.lr") is None
+    assert meaning("activation=prelu") is None
+
+
+@pytest.mark.parametrize("group", ["callbacks", "claim", "debug", "experiment", "hparams_search"])
+@pytest.mark.parametrize("value", ["null", "{}", "[null]", "", "[]"])
+def test_null_leaves_an_optional_group_out(group: str, value: str) -> None:
+    arguments = [f"{group}={value}"]
+    check_arguments(arguments)
+    assert composed(arguments) == composed([])
+
+
+def test_null_in_a_list_is_no_option() -> None:
+    callbacks = composed(["callbacks=[early_stopping,null]"]).callbacks
+    assert callbacks is not None
+    assert list(callbacks) == ["early_stopping"]
+    assert composed(["logger=null"]).logger == {}
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["evaluation=[center,null]", "activation={}", "data=[null]", "callbacks=[1]", "debug={a:b}"],
+)
+def test_what_is_no_option_is_refused(typed: str) -> None:
+    assert refusal_of(typed).startswith(f"invalid {typed.partition('=')[0]}: ")
