@@ -11,10 +11,14 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.words import KEYS, OPTIONS, meaning
 
 
+def ask(*arguments: str) -> None:
+    check_arguments(arguments)
+    composed(arguments)
+
+
 def refusal_of(*arguments: str) -> str:
     with pytest.raises(InputError) as refused:
-        check_arguments(arguments)
-        composed(arguments)
+        ask(*arguments)
     return str(refused.value)
 
 

@@ -34,7 +34,7 @@ COMPUTED = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "data.num_workers"),
     *("threads", "compile", "channels_last", "timeout_s"),
 )
-# The groups of which an option may be a function's dotted name, with the keys that any option of
+# The groups of which an option may be a function's dotted name, with the keys that each option of
 # the group has; those of data are the keys of data=folder.
 BY_NAME: dict[str, JsonObject] = {
     "activation": {},

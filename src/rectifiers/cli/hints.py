@@ -39,7 +39,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
             reason = f"invalid {key}: {wrong} (choose from {options(key)}{others})"
         elif key in GROUPS and re.fullmatch(r"[+-]?[\d.]+|true|false", value):
             reason = _of_option(key, value)
-        elif key == "checkpoint":  # a section of keys, and no file
+        elif key == "checkpoint" and not value.startswith("{"):  # a section, and no file
             reason = f"{argument} is not usable; {meaning('resume')}"
         elif equals and not key.strip("+~"):
             reason = f"{argument} has no key; give <key>={value}"

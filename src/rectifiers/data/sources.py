@@ -336,6 +336,6 @@ def _refuse_two_forms(base: Path, classes: Iterable[str]) -> None:
         first = forms.setdefault(unicodedata.normalize("NFC", name), name)
         if first != name:
             raise InputError(
-                f"{base} has a class {name} in two Unicode forms, {first!a} and {name!a}; give both "
-                "folders one name"
+                f"{base} has a class {name} in two Unicode forms, {first!a} and {name!a}; give "
+                "both folders one name"
             )
