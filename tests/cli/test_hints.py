@@ -46,7 +46,7 @@ def refusal_of(*arguments: str) -> str:
         ("activation=softsign", "torch.nn.Softsign?"),
         ("model=resnet18", "model=timm model.name=resnet18?"),
         ("debug=none", "debug=null?"),
-        ("data.wrokers=1", "data.num_workers?"),
+        ("data.num_wrokers=1", "data.num_workers?"),
     ],
 )
 def test_a_word_is_answered_by_its_meaning(typed: str, remedy: str) -> None:

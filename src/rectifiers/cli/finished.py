@@ -95,7 +95,8 @@ def _put_in(kept: DictConfig, values: dict[str, str], folder: Path) -> None:
     is_logged = any(key.partition(".")[0] == "logger" for key in values)
     kept.evaluation, kept.cache_dir = chosen.evaluation, chosen.cache_dir
     kept.runs_dir, kept.rerun = str(folder.parent), False
-    kept.ckpt_path = None  # where the training began, which a test does not read
+    # where the training began, which a test does not read
+    kept.ckpt_path = kept.weights = None
     for key in COMPUTED:
         OmegaConf.update(kept, key, OmegaConf.select(chosen, key))
     kept.logger = (chosen.get("logger") or {}) if is_logged else {}
