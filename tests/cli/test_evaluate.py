@@ -20,7 +20,7 @@ from rectifiers.evaluation.evaluate import Result, evaluate, load_scores
 from rectifiers.evaluation.metrics import mean_log_scores
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import run_folder
+from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build, functions
 from rectifiers.training.checkpoints import load_weights
@@ -258,8 +258,9 @@ def test_training_starts_from_plain_weights(own, tmp_path: Path) -> None:
     for name in ("0.weight", "2.weight", "5.bias"):
         assert torch.equal(trained[f"network.module.{name}"], own_state()[name])
     assert run.record.init_report[0].rule == "weights"
+    before = run_id(science(composed(typed)))
     torch.save(own_state() | {"5.bias": torch.ones(10)}, tmp_path / "net.pt")
-    assert run_folder(composed(typed)) != run_folder(config)
+    assert run_id(science(composed(typed))) != before
 
 
 @pytest.mark.parametrize("program", ["scripts/evaluate.py", "train.py"])
