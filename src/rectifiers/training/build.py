@@ -252,7 +252,7 @@ def start_from_weights(
         suffix = f"{entry.layer}.weight"
         loaded = next(w for name, w in state.items() if f".{name}".endswith(f".{suffix}"))
         std, mean = float(loaded.std(correction=0)), float(loaded.mean())
-        numbers = {"std_asked": std, "std_drawn": std, "mean_drawn": mean}
+        numbers: JsonObject = {"std_asked": std, "std_drawn": std, "mean_drawn": mean}
         report.append(replace(entry, rule="weights", bias="weights", **numbers))
     return report
 
