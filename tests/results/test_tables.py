@@ -222,7 +222,7 @@ def test_slopes_sizes_and_curves_stand_beside_the_papers() -> None:
     slopes = {"conv1": {"mean": 0.5, "std": 0.1, "min": 0.0, "max": 1.0, "channels": 64}}
     run = altered(record("table2/prelu", 0, 30.0), {"slopes": slopes})
     he, xavier = record("figure3/he", 0, 80.0), lost("figure3/xavier", 0, "imagenet")
-    rows = [epoch(i + 1, **{"val/top1_error_pct": 99.0 - 4 * i}) for i in range(he.epochs)]
+    rows = [epoch(i + 1, **{"val/top1_error_pct": max(0.0, 99 - 4 * i)}) for i in range(he.epochs)]
     he = altered(he, {"history": rows})
     text = rendered(run, he, xavier)
     assert row(text, "conv1 |") == "| conv1 | 0.681 |"

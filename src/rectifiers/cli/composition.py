@@ -60,12 +60,15 @@ _register("over_root", _over_root)  # conf/small_fc.yaml uses it
 _register("minus", lambda a, b: a - b)  # conf/scheduler/cosine.yaml uses it
 
 
-def resolve(config: DictConfig) -> RunConfig:
-    """Return a composed configuration with its references followed, checked and frozen."""
+def resolve(config: DictConfig, *, is_composed: bool = True) -> RunConfig:
+    """Return a configuration with its references followed, checked and frozen.
+
+    is_composed: False for that of a finished run, whose references have been followed already."""
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
-        _check_settings_of_rows(config)
+        if is_composed:
+            _check_settings_of_rows(config)
         # a claim is about runs
         return RunConfig.of({str(key): value for key, value in plain.items() if key != "claim"})
     except OmegaConfBaseException as error:

@@ -47,7 +47,7 @@ def of_run(
         raise InputError(f"run={name} {record.status}; there is nothing to test")
     kept = _read_config(folder / "config.yaml", trust)
     _put_in(kept, values, folder)
-    config = resolve(kept)
+    config = resolve(kept, is_composed=False)
     if run_folder(config) != folder:
         raise InputError(
             f"{folder} does not bear the name of its configuration; give the folder that the run "

@@ -3,6 +3,7 @@
 That folder may be somebody else's, so it is not on `sys.path`: libraries try to import what need
 not be installed, such as `dill` or `onnx`, and would run a file of that name."""
 
+import inspect
 import os
 import re
 import sys
@@ -35,7 +36,9 @@ class OwnModules(MetaPathFinder):
     ) -> ModuleSpec | None:
         if path is not None:  # within a package, which says where it lies
             return None
-        folders = self.names.get(fullname) or self._found.get(_importer(sys._getframe(1)), [])
+        frame = inspect.currentframe()
+        caller = _importer(frame.f_back if frame else None)
+        folders = self.names.get(fullname) or self._found.get(caller, [])
         spec = PathFinder.find_spec(fullname, folders)
         if spec is not None:
             self._found[fullname] = folders
@@ -65,12 +68,14 @@ def find_modules(targets: Iterable[str], folder: str | os.PathLike[str]) -> None
 
 
 def named_by(arguments: Iterable[str]) -> list[str]:
-    """Return the dotted names of functions and modules in a command line of key=value."""
+    """Return the dotted names of functions and modules in a command line of key=value. A name
+    without a dot is an option's, such as logger=wandb, but for the modules of `trust`."""
     names: list[str] = []
     for argument in arguments:
         key, _, value = argument.partition("=")
-        is_name = key.lstrip("+~").rpartition(".")[2] in KEYS
-        names += re.findall(NAME if is_name else rf"_target_\s*:\s*['\"]?({NAME})", value)
+        last = key.lstrip("+~").rpartition(".")[2]
+        pattern = NAME if last in KEYS else rf"_target_\s*:\s*['\"]?({NAME})"
+        names += [name for name in re.findall(pattern, value) if "." in name or last == "trust"]
     return names
 
 

@@ -3,6 +3,7 @@ shows the epoch."""
 
 import os
 import time
+import warnings
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -103,7 +104,9 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     try:
         if is_torch_zip(path):  # or else of an older torch
             check_zip(path.resolve())
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of pickles that it then refuses
+            content = torch.load(path, map_location="cpu", weights_only=True)
         if "rectifiers" in content:
             raise ValueError("it is the checkpoint of a run, give run=<its folder>")
         weights = content.get("state_dict", content)
