@@ -143,6 +143,8 @@ class ShardWriter:
         return position
 
     def close(self) -> None:
+        if self._file.closed:  # by an error, which would be lost behind another
+            return
         with errors_naming(self._place), self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
