@@ -52,12 +52,13 @@ def chosen(names: list[str], *, search: bool = False) -> list[Claim]:
     return [claim for claim in wanted if claim.search] if search else wanted
 
 
-def planned(claim: Claim, search: bool) -> tuple[dict[str, Sequence[str]], Sequence[int]]:
-    """Return the overrides of a claim's arms by name, and their seeds; with `search` those of the
-    runs that choose learning rates."""
+def planned(claim: Claim, search: bool) -> Iterable[tuple[str, Sequence[str], Sequence[int]]]:
+    """Return name, overrides and seeds of a claim's arms; with `search` those of the runs that
+    choose learning rates."""
     if not search:
-        return dict(claim.arms), claim.all_seeds()
-    return dict(claim.searched()), claim.search.seeds if claim.search else ()
+        return [(arm, given, claim.seeds_of(arm)) for arm, given in claim.arms.items()]
+    seeds = claim.search.seeds if claim.search else ()
+    return [(name, given, seeds) for name, given in claim.searched().items()]
 
 
 def outcome_of(overrides: Sequence[str]) -> tuple[str, JsonObject]:
@@ -87,9 +88,8 @@ def missing(
     is_committed = is_changed() is False
     jobs: dict[str, list[str]] = {}
     for claim in wanted:
-        arms, seeds = planned(claim, search)
         done = search_runs(claim, kept) if search else runs_of(claim, kept)
-        for arm, overrides in arms.items():
+        for arm, overrides, seeds in planned(claim, search):
             run = [f"claim={claim.name}", *overrides, *ALWAYS, override("runs_dir", str(runs))]
             for seed in (seeds[0], seeds[-1]):
                 _check_keeps(claim, [*run, f"seed={seed}"], more)
@@ -126,7 +126,7 @@ def print_list(wanted: Iterable[Claim]) -> None:
     kept = load(RESULTS)
     for claim in wanted:
         done = [run for arm in runs_of(claim, kept).values() for run in arm.values()]
-        runs = f"{len(done)} of {claim.seeds * len(claim.arms)}"
+        runs = f"{len(done)} of {sum(len(claim.seeds_of(arm)) for arm in claim.arms)}"
         minutes = f"{sum(run.wall_s for run in done) / 60:.1f}" if done else "-"
         table.add_row(claim.name, claim.statement, runs, minutes)
     Console().print(table)

@@ -60,6 +60,24 @@ def test_a_diverged_run_has_the_error_of_guessing(made_up: Any) -> None:
     assert answer(made_up(), whole).verdict == "contradicted"
 
 
+def test_an_arm_of_descriptions_may_have_fewer_seeds(made_up: Any) -> None:
+    described = [{"says": "another", "measure": "error", "of": "third", "minus": "worse"}]
+    arms = {"better": ["optim.lr=1"], "worse": [], "third": []}
+    claim = made_up(arms=arms, descriptions=described, arm_seeds={"third": [1, 3]})
+    whole = [*runs(BASE, BASE), *(record("third", seed, 8.0) for seed in range(5))]
+    assert answer(claim, whole).descriptions[0].finding.n == 2
+    assert list(claim.seeds_of("worse")) == [0, 1, 2, 3, 4]
+    search = {"rates": [0.1, 0.2], "seeds": [1000]}
+    searched = made_up(
+        arms=arms, descriptions=described, arm_seeds={"third": [1]}, search=search
+    ).searched()
+    assert set(searched) == {
+        f"{arm} at {rate}" for arm in ("better", "worse") for rate in (0.1, 0.2)
+    }
+    with pytest.raises(InputError, match="tests need all seeds of worse"):
+        made_up(arm_seeds={"worse": [0]})
+
+
 def test_descriptions_leave_diverged_runs_out(made_up: Any, monkeypatch) -> None:
     described = [
         {"says": "its own", "measure": "final", "of": "better"},

@@ -319,6 +319,8 @@ class Claim(Section):
     """What the runs that trained show besides, by no criterion; `<claim>/<arm>` is an arm of
     another claim."""
     search: Search | None = None
+    arm_seeds: Mapping[str, tuple[Annotated[int, Field(ge=0)], ...]] = Field(default={})
+    """The seeds of arms that only descriptions use, where these run for fewer."""
     older: tuple[str, ...] = ()
     """Arms whose runs were made for another claim, before this criterion. What a test compares is
     unknown then as long as it has another arm, so each test needs one."""
@@ -339,6 +341,7 @@ class Claim(Section):
         if self.search:
             used += [("search", arm) for arm in (*self.search.others, *self.search.more_rates)]
         used += [("list of older arms", arm) for arm in self.older]
+        used += [("arm_seeds", arm) for arm in self.arm_seeds]
         for kind, arm in used:
             if arm not in self.arms:
                 raise ValueError(f"its {kind} names an arm {arm}, which it does not have")
@@ -348,6 +351,9 @@ class Claim(Section):
             raise ValueError(
                 f"its test '{seen[0]}' has only arms that are older than the criterion"
             )
+        tested = {arm for test in self.tests for arm in test.arms()}
+        if fewer := sorted(tested & self.arm_seeds.keys()):
+            raise ValueError(f"its tests need all seeds of {fewer[0]}; leave it out of arm_seeds")
         fewest = max((FEWEST[test.statistic] for test in self.tests), default=0)
         if self.seeds < fewest:
             raise ValueError(f"{self.seeds} seeds are too few for an interval; give {fewest}")
@@ -355,11 +361,20 @@ class Claim(Section):
 
     def searched(self) -> dict[str, list[str]]:
         """Return the overrides of the runs that choose its arms' learning rates, by name."""
-        return self.search.arms(self.arms) if self.search else {}
+        return self.search.arms(self.whole_arms()) if self.search else {}
+
+    def whole_arms(self) -> dict[str, Sequence[str]]:
+        """Return the arms that have all seeds, each with a rate of its own: not those that show
+        what another rate changes."""
+        return {arm: given for arm, given in self.arms.items() if arm not in self.arm_seeds}
 
     def all_seeds(self) -> range:
         """Return the seeds that it asks for."""
         return range(self.first_seed, self.first_seed + self.seeds)
+
+    def seeds_of(self, arm: str) -> Sequence[int]:
+        """Return the seeds that it asks for of an arm."""
+        return self.arm_seeds.get(arm, self.all_seeds())
 
 
 @functools.cache

@@ -147,6 +147,9 @@ def _arms(claim: Claim, records: Sequence[TrainingRecord]) -> str:
         by = f"{search.measured_by()} by learning rate, {seeds}"
         head += [by, "best learning rate"]
         for arm, row in zip(arms, rows, strict=True):
+            if arm in claim.arm_seeds:
+                row += ["-", "-"]
+                continue
             means, best = rate_means(search, arm, runs), best_rate(search, arm, runs)
             row.append(", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items()))
             row.append(f"{best[1]:g}" if best else "-")

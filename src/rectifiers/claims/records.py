@@ -98,26 +98,34 @@ def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
         raise InputError(
             f"claim/{claim.name} has arms that are not known; call python scripts/report.py claims"
         )
-    by_hash = _by_arm(records, claim.all_seeds(), hashes)
-    return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
+    by_hash = _by_arm(records, hashes)
+    return {arm: _of_seeds(by_hash[hashes[arm]], claim.seeds_of(arm)) for arm in claim.arms}
 
 
 def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
     """Return the runs that choose the claim's learning rates, by `Claim.searched` and seed."""
     hashes = arm_hashes().get(claim.name, {})
-    by_hash = _by_arm(records, claim.search.seeds if claim.search else (), hashes)
-    return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
+    by_hash, seeds = _by_arm(records, hashes), claim.search.seeds if claim.search else ()
+    known = (name for name in claim.searched() if name in hashes)
+    return {name: _of_seeds(by_hash[hashes[name]], seeds) for name in known}
 
 
 def _by_arm(
-    records: Iterable[TrainingRecord], seeds: Sequence[int], arms: Mapping[str, str]
+    records: Iterable[TrainingRecord], arms: Mapping[str, str]
 ) -> dict[str, dict[int, TrainingRecord]]:
-    """The records of these seeds and of these arms, by the hash of their arm."""
+    """The records of these arms, by the hash of their arm and by seed."""
     by_hash: dict[str, dict[int, TrainingRecord]] = {hash_: {} for hash_ in arms.values()}
     for record in records:
-        if (arm := arm_of(record)) in by_hash and record.seed in seeds:
+        if (arm := arm_of(record)) in by_hash:
             by_hash[arm][record.seed] = record
     return by_hash
+
+
+def _of_seeds(
+    runs: Mapping[int, TrainingRecord], seeds: Sequence[int]
+) -> dict[int, TrainingRecord]:
+    """Those of an arm's runs that have one of these seeds."""
+    return {seed: run for seed, run in runs.items() if seed in seeds}
 
 
 def owner(record: Record) -> str:
