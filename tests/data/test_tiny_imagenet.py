@@ -1,5 +1,7 @@
 """Tiny-ImageNet from its official archive, its official folder or image folders, with one hash."""
 
+import shutil
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -170,6 +172,55 @@ def test_unknown_annotation_is_refused(known: Images, tmp_path: Path) -> None:
     annotations.write_text(annotations.read_text().replace("val_0.JPEG", "val_99.JPEG"))
     with pytest.raises(InputError, match="val has not 2 images of each"):
         tiny_imagenet(str(root), str(tmp_path / "cache"))
+
+
+def lose_annotations(path: Path) -> None:
+    path.unlink()
+
+
+def damage_annotations(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe no tabs\n")
+
+
+@pytest.mark.parametrize("damage", [lose_annotations, damage_annotations])
+@pytest.mark.parametrize("has_test", [True, False])
+def test_unusable_annotations_are_one_line(
+    known: Images, tmp_path: Path, damage: Callable[[Path], None], has_test: bool
+) -> None:
+    base = write_official(known, tmp_path / "there") / FOLDER
+    damage(base / "val" / "val_annotations.txt")
+    if not has_test:
+        shutil.rmtree(base / "test")
+    with pytest.raises(InputError, match=rf"{FOLDER} cannot be read \(.*\); get it again from"):
+        tiny_imagenet(str(tmp_path / "there"), str(tmp_path / "cache"))
+
+
+def test_half_unpacked_folder_is_named(known: Images, tmp_path: Path) -> None:
+    """Also beside the whole archive."""
+    root = write_archive(known, tmp_path / "there")
+    shutil.copytree(root / "unpacked" / FOLDER / "train", root / FOLDER / "train")
+    with pytest.raises(InputError, match=rf"{FOLDER} holds other images .*val has not 2 images"):
+        tiny_imagenet(str(root), str(tmp_path / "cache"))
+
+
+def test_false_size_fills_no_memory(known: Images, tmp_path: Path) -> None:
+    """A member of 64 MB that claims 1,000 bytes."""
+    path = write_archive(known, tmp_path / "there") / ARCHIVE
+    wrong, size = f"{FOLDER}/val/val_annotations.txt", 2**26
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if name != wrong}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, body in members.items():
+            archive.writestr(name, body)
+        archive.writestr(wrong, bytes(size))
+    claimed = path.read_bytes().replace(size.to_bytes(4, "little"), (1000).to_bytes(4, "little"))
+    path.write_bytes(claimed)
+    tracemalloc.start()
+    with pytest.raises(InputError, match=rf"{ARCHIVE} cannot be read .*Bad CRC"):
+        tiny_imagenet(str(path.parent), str(tmp_path / "cache"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**24
 
 
 def test_missing_data_are_named_with_their_address(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ validation images are the held-out split, for the official test images have no l
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from io import BytesIO
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -129,20 +130,17 @@ def _cached_pixels(cache_dir: Path, place: Path) -> Tensor:
 
 def _read(place: Path) -> Tensor:
     """Return all images, from the form that they have."""
-    base = next((base for base in (place, place / FOLDER) if (base / "train").is_dir()), None)
-    if base is not None:
-        listing, read = _open_folder(base)
-        return _decode(_ordered(listing, read, place), read, base)
-    path = place / ARCHIVE
-    if not path.is_file():
+    folders = (base for base in (place, place / FOLDER) if (base / "train").is_dir())
+    path = next(folders, place / ARCHIVE)
+    if not path.exists():
         raise InputError(
             f"data=tiny_imagenet is missing in data.root={place}; put {ARCHIVE} there "
             f"({ADDRESS}), unpacked or not, or choose data=digits, which needs no files"
         )
     try:
-        with ZipFile(path) as archive:
-            listing, read = _open_archive(archive)
-            return _decode(_ordered(listing, read, place), read, path)
+        with nullcontext() if path.is_dir() else ZipFile(path) as archive:
+            listing, read = _open_archive(archive) if archive else _open_folder(path)
+            return _decode(_ordered(listing, read, path), read, path)
     except InputError:
         raise
     except Exception as error:  # a hostile file can raise anything
@@ -158,7 +156,8 @@ def _open_folder(base: Path) -> tuple[Listing, Reader]:
         for split in PER_CLASS
         if (base / split).is_dir()
     }
-    if (base / "test").is_dir() and not (base / ANNOTATIONS).is_file():
+    is_official = (base / "val" / "images").is_dir()
+    if (base / "test").is_dir() and not is_official:
         raise InputError(
             f"{base / 'test'} is not usable: Tiny-ImageNet's test images have no labels, and its "
             "val images are the test; remove the folder"
@@ -179,7 +178,8 @@ def _open_archive(archive: ZipFile) -> tuple[Listing, Reader]:
         member = archive.getinfo(f"{FOLDER}/{name}")
         if member.file_size > LARGEST_FILE:
             raise ValueError(f"{name} has {member.file_size:,} bytes")
-        return archive.read(member)
+        with archive.open(member) as file:
+            return file.read(LARGEST_FILE)  # `archive.read` unpacks all, whatever the size claims
 
     return listing, read
 
