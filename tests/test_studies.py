@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import made_up
 from conftest import ROOT
 from rectifiers.cli.composition import compose_job
+from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 
 
@@ -94,37 +96,60 @@ def test_folder_without_photographs_is_refused(tmp_path: Path) -> None:
         pieces.pack(tmp_path, tmp_path / "packed", 2**26)
 
 
-def timed(images_per_second: float, validation_s: float, tests_s: float) -> Any:
-    """A run of 100 timed steps of 128 on 90,000 images, as far as the rule reads it."""
-    seconds = 100 * 128 / images_per_second + validation_s
+def timed(images_per_second: float, validation_s: float, steps: int | None = 100) -> Any:
+    """A run of 100 timed steps of 128 on 90,000 images, or of whole epochs, as far as the rule
+    reads it."""
+    seconds = (steps or 703) * 128 / images_per_second + validation_s
     row = {"images_per_second": images_per_second, "seconds": seconds}
-    science = {"optim": {"global_batch": 128}, "trainer": {"limit_train_batches": 100}}
+    trainer = {"trainer": {"limit_train_batches": steps}} if steps else {}
     return SimpleNamespace(
+        status="finished",
         history=[row],
-        science=science,
+        science={"optim": {"global_batch": 128}, **trainer},
         images=SimpleNamespace(train=90_000),
-        protocols={"center": SimpleNamespace(seconds=tests_s)},
     )
 
 
-def test_whole_epoch_follows_from_timed_steps() -> None:
-    assert study.seconds_per_epoch(timed(12_800, 2, 0)) == pytest.approx(703 / 100 + 2)
-    assert study.seconds_per_epoch(timed(25_600, 1, 9)) == pytest.approx(703 / 200 + 1)
+def by_name(step: str, runs: dict[str, list[Any]]) -> dict[Any, Any]:
+    return {study.Name(step, arm, 0.01, i): run for arm in runs for i, run in enumerate(runs[arm])}
+
+
+@pytest.mark.parametrize("steps", [100, None])
+def test_whole_epoch_follows_from_timed_steps(steps: int | None) -> None:
+    assert study.seconds_per_epoch(timed(12_800, 2, steps)) == pytest.approx(703 / 100 + 2)
+    assert study.seconds_per_epoch(timed(25_600, 1, steps)) == pytest.approx(703 / 200 + 1)
 
 
 @pytest.mark.parametrize(
-    ("rates", "tests_s", "expected"),
-    [((51_200, 25_600), 10, 75), ((12_800, 25_600), 30, 50), ((12_800,), 130, 39)],
+    ("searched", "expected"),
+    [([25_600], 703 / 100), ([6_400], 703 / 50), ([6_400, 12_800], 703 * 0.015)],
 )
-def test_slowest_arm_sets_the_epochs(rates: Any, tests_s: float, expected: int) -> None:
-    """An epoch is 703 steps of 128 images and 1 s of validation; 0.9 of what is left of 480 s."""
-    runs = [timed(rate, 1, tests_s if i == 0 else 1) for i, rate in enumerate(rates)]
-    assert study.choose_epochs(runs, RULE) == expected
+def test_slowest_arm_sets_the_epoch(searched: list[float], expected: float) -> None:
+    """By its timed steps, or by its mean over the search where that is longer."""
+    timed_runs = by_name("time", {"relu": [timed(51_200, 0)], "prelu": [timed(12_800, 0)]})
+    runs = {"relu": [timed(rate, 0, None) for rate in searched], "prelu": [timed(51_200, 0, None)]}
+    epoch_s = study.slowest_epoch_s(timed_runs, by_name("search", runs))
+    assert epoch_s == pytest.approx(expected)
+
+
+def test_diverged_runs_set_no_epoch() -> None:
+    diverged = SimpleNamespace(status="diverged", history=[])
+    runs = by_name("search", {"prelu": [diverged]})
+    timed_runs = by_name("time", {"prelu": [timed(12_800, 1)]})
+    assert study.slowest_epoch_s(timed_runs, runs) == pytest.approx(8.03)
+
+
+@pytest.mark.parametrize(
+    ("epoch_s", "tests_s", "expected"), [(4.5, 10, 75), (8.03, 30, 50), (8.03, 130, 39)]
+)
+def test_epochs_fill_their_share_of_a_call(epoch_s: float, tests_s: float, expected: int) -> None:
+    """0.9 of what the tests leave of 480 s."""
+    assert study.choose_epochs(epoch_s, tests_s, RULE) == expected
 
 
 def test_too_few_epochs_are_refused() -> None:
     with pytest.raises(InputError, match=r"epochs.call_s=540 leaves time for 6 epochs"):
-        study.choose_epochs([timed(1_280, 1, 1)], RULE)
+        study.choose_epochs(71.3, 1, RULE)
 
 
 def test_diverged_rates_are_left_out() -> None:
@@ -153,3 +178,23 @@ def test_all_planned_runs_compose() -> None:
         config = compose_job(next(iter(runs.values())))[0]
         assert config.trainer.accelerator == "cpu"
     assert len(runs) == 4 * 5 * 2
+
+
+def test_complete_runs_are_kept_while_others_train(tmp_path: Path) -> None:
+    complete, kept = made_up.training(), tmp_path / "kept.xz"
+    records.write(tmp_path / complete.run / "record.json", complete)
+    (tmp_path / "open").mkdir()
+    folders = {complete.run: tmp_path / complete.run, "open": tmp_path / "open"}
+    waited = iter([False, True])
+    study.watch(folders, {}, kept, SimpleNamespace(wait=lambda _: next(waited)))
+    assert list(study.load(kept)) == [complete.run]
+
+
+def test_records_that_were_not_copied_are_found(monkeypatch, tmp_path: Path) -> None:
+    more, complete = [f"runs_dir={tmp_path}"], made_up.training()
+    first, second, *_ = study.runs_of("search", study.PLAN["search"], more).items()
+    monkeypatch.setattr(study, "id_of", lambda runs: complete.run if runs == first[1] else "open")
+    for lacking, _ in (first, second):
+        with pytest.raises(InputError, match=f"^{lacking} has no record; call the step search"):
+            study.run("table", more, tmp_path / "kept.xz", None)
+        records.write(tmp_path / complete.run / "record.json", complete)

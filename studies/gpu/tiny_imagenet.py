@@ -63,11 +63,11 @@ def batch_of(record: TrainingRecord) -> int:
 
 
 def seconds_per_epoch(record: TrainingRecord) -> float:
-    """Return what a whole epoch takes, by the last, shortened one of a record: the training images
-    at its rate, and its validation."""
+    """Return what a whole epoch takes, by the last one of a record, which may be shortened: the
+    training images at its rate, and its validation."""
     last, batch = record.history[-1], batch_of(record)
     steps = record.images.train // batch
-    timed = min(steps, record.science["trainer"]["limit_train_batches"])
+    timed = min(steps, record.science.get("trainer", {}).get("limit_train_batches", steps))
     images_per_second, seconds = last["images_per_second"], last["seconds"]
     assert images_per_second
     assert seconds
@@ -78,9 +78,20 @@ def seconds_of_tests(record: TrainingRecord) -> float:
     return sum(result.seconds for result in record.protocols.values())
 
 
-def choose_epochs(timed: Collection[TrainingRecord], rule: JsonObject) -> int:
-    """Return the number of epochs of all arms by the slowest arm; see tiny_imagenet.yaml."""
-    tests_s, epoch_s = (max(map(of, timed)) for of in (seconds_of_tests, seconds_per_epoch))
+def slowest_epoch_s(
+    timed: Mapping[Name, TrainingRecord], searched: Mapping[Name, TrainingRecord]
+) -> float:
+    """Return what an epoch of the slowest arm takes: by its timed steps, or by its mean over the
+    search, in which the processes have trained side by side for longer."""
+    by_arm: dict[str, list[float]] = {}
+    for name, record in searched.items():
+        if record.status == "finished":
+            by_arm.setdefault(name.arm, []).append(seconds_per_epoch(record))
+    return max(*map(seconds_per_epoch, timed.values()), *map(fmean, by_arm.values()), 0.0)
+
+
+def choose_epochs(epoch_s: float, tests_s: float, rule: JsonObject) -> int:
+    """Return the number of epochs of all arms; see tiny_imagenet.yaml."""
     training_s = rule["share"] * (rule["call_s"] - rule["start_s"] - tests_s)
     epochs = min(rule["most"], math.floor(training_s / epoch_s))
     if epochs < rule["fewest"]:
@@ -138,8 +149,9 @@ def judged_part(more: Sequence[str], known: Known) -> JsonObject:
     for name, record in searched.items():
         error = record.history[-1][VAL_ERROR] if record.status == "finished" else None
         errors.setdefault((name.arm, name.rate), []).append(error)
-    timed = found(runs_of("time", PLAN["time"], more), known).values()
-    epochs = choose_epochs(timed, PLAN["epochs"])
+    timed = found(runs_of("time", PLAN["time"], more), known)
+    tests_s = max(map(seconds_of_tests, timed.values()))
+    epochs = choose_epochs(slowest_epoch_s(timed, searched), tests_s, PLAN["epochs"])
     drops = [math.floor(share * epochs) for share in PLAN["epochs"]["drops"]]
     return {
         "seeds": PLAN["judge"]["seeds"],
@@ -176,9 +188,32 @@ def prepare(overrides: Overrides) -> None:
     build.build_preprocess(config, build.build_data(config, source))
 
 
-def show_epochs(folders: Mapping[Name, Path], is_over: threading.Event) -> None:
-    """Print now and then how many epochs each run has done."""
+def folders_of(runs: Runs) -> dict[Name, Path]:
+    return {
+        name: compose_job(overrides)[0].runs_dir / id_of(overrides)
+        for name, overrides in runs.items()
+    }
+
+
+def add_complete(known: Known, folders: Collection[Path]) -> bool:
+    """Add the records in runs' folders to those that are known; return whether there were any."""
+    new = [f for f in folders if f.name not in known and (f / "record.json").exists()]
+    known |= {folder.name: records.load_training(folder / "record.json") for folder in new}
+    return bool(new)
+
+
+def save(known: Known, path: Path) -> None:
+    lines = "".join(records.to_json(known[run]) + "\n" for run in sorted(known))
+    with atomic_file(path) as file:
+        file.write(lzma.compress(lines.encode()))
+
+
+def watch(folders: Mapping[Name, Path], known: Known, kept: Path, is_over: threading.Event) -> None:
+    """Print now and then how many epochs each run has done, and keep the records of those that are
+    complete: a machine that is taken away takes the open runs alone."""
     while not is_over.wait(EVERY_S):
+        if add_complete(known, folders.values()):
+            save(known, kept)
         for name, folder in folders.items():
             with suppress(OSError):
                 done = (folder / "metrics.csv").read_text().count("\n") - 1
@@ -189,41 +224,37 @@ def show_epochs(folders: Mapping[Name, Path], is_over: threading.Event) -> None:
 def train_all(runs: Runs, known: Known, kept: Path) -> bool:
     """Train the runs that have no record, as many at a time as there are arms, and keep the records
     of those that are complete, also where the step is stopped; return whether all are."""
-    folders = {
-        name: compose_job(overrides)[0].runs_dir / id_of(overrides)
-        for name, overrides in runs.items()
-    }
+    folders = folders_of(runs)
     for folder in folders.values():
         if folder.name in known and not (folder / "record.json").exists():
             records.write(folder / "record.json", known[folder.name])
     is_over = threading.Event()
-    threading.Thread(target=show_epochs, args=(folders, is_over), daemon=True).start()
+    watcher = threading.Thread(target=watch, args=(folders, known, kept, is_over), daemon=True)
+    watcher.start()
     try:
         prepare(next(iter(runs.values())))
         return not run_all(list(runs.values()), processes=len(PLAN["arms"]))
     finally:
         is_over.set()
-        for folder in folders.values():
-            if (folder / "record.json").exists():
-                known[folder.name] = records.load_training(folder / "record.json")
-        lines = "".join(records.to_json(known[run]) + "\n" for run in sorted(known))
-        with atomic_file(kept) as file:
-            file.write(lzma.compress(lines.encode()))
+        watcher.join()
+        add_complete(known, folders.values())
+        save(known, kept)
 
 
 # ---- what is printed ----
 
 
 def timing(runs: Mapping[Name, TrainingRecord]) -> str:
-    """Return how long each arm takes, and the number of epochs that follows."""
+    """Return how long each arm takes, and the number of epochs that follows from that alone."""
     rows = []
     for name, record in runs.items():
         steps_s = (record.history[-1]["images_per_second"] or 0) / batch_of(record)
         seconds = seconds_per_epoch(record), seconds_of_tests(record)
         rows.append((name.arm, *(f"{number:.1f}" for number in (steps_s, *seconds))))
     head = ("arm", "steps per second", "seconds per epoch", "seconds of tests")
-    epochs = choose_epochs(runs.values(), PLAN["epochs"])
-    return f"{markdown(head, rows)}\nEpochs of each arm that fit into a call: {epochs}"
+    tests_s = max(map(seconds_of_tests, runs.values()))
+    epochs = choose_epochs(slowest_epoch_s(runs, {}), tests_s, PLAN["epochs"])
+    return f"{markdown(head, rows)}\nEpochs of each arm that fit, before the search: {epochs}"
 
 
 def table(part: JsonObject, more: Sequence[str], known: Known) -> str:
@@ -269,6 +300,8 @@ def table(part: JsonObject, more: Sequence[str], known: Known) -> str:
 def run(step: str, more: Sequence[str], kept: Path, seed: int | None) -> bool:
     """Do a step; return whether all of its runs have records."""
     known = load(kept)
+    for first in ("time", "search"):  # an earlier call may have left records that nobody copied
+        add_complete(known, folders_of(runs_of(first, PLAN[first], more)).values())
     if step == "table":
         print(table(judged_part(more, known), more, known))
         return True
@@ -277,6 +310,9 @@ def run(step: str, more: Sequence[str], kept: Path, seed: int | None) -> bool:
     is_complete = train_all(runs, known, kept)
     if is_complete and step == "time":
         print(timing(found(runs, known)))
+    if is_complete and step == "search":
+        part = judged_part(more, known)
+        print(f"The judged runs follow: {' '.join(part['overrides'])}, rates {part['rates']}")
     return is_complete
 
 
