@@ -4,8 +4,8 @@ tiny_imagenet.yaml has the plan, and README.md the commands of each call. Each s
 it was interrupted, and adds its records to tiny_imagenet.jsonl.xz.
 
 Examples:
-  python studies/gpu/tiny_imagenet.py time data.root=/dev/shm/tiny runs_dir=/dev/shm/runs
-  python studies/gpu/tiny_imagenet.py judge --seed 1 data.root=/dev/shm/tiny runs_dir=/dev/shm/runs
+  python studies/gpu/tiny_imagenet.py time data.root=data/tiny runs_dir=/dev/shm/runs
+  python studies/gpu/tiny_imagenet.py judge --seed 1 data.root=data/tiny runs_dir=/dev/shm/runs
 """
 
 import argparse
