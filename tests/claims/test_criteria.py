@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from made_up import altered, training
+from made_up_claims import DESCRIBED
 from rectifiers.claims.claims import PLACE, claims
 from rectifiers.claims.records import check_criteria, criterion
 from rectifiers.runtime.errors import InputError
@@ -83,6 +85,21 @@ def test_a_test_of_older_arms_alone_is_refused(made_up) -> None:
         made_up(older=["worse", "better"])
     with pytest.raises(InputError, match="older arms names an arm third"):
         made_up(older=["third"])
+
+
+@pytest.mark.parametrize(
+    "arms",
+    [
+        {"of": "better", "minus": "better"},
+        {"of": "better", "minus": "worse", "since": ["third", "third"]},  # cancels a new arm
+        {"of": "third", "minus": "worse", "since": ["third", "better"]},
+    ],
+)
+def test_an_arm_that_cancels_in_a_test_is_refused(made_up, arms) -> None:
+    (test,) = yaml.safe_load(DESCRIBED)["tests"]
+    named = {"better": [], "worse": [], "third": ["optim.lr=3"]}
+    with pytest.raises(InputError, match="names an arm twice"):
+        made_up(arms=named, older=["better", "worse"], tests=[{**test, **arms}])
 
 
 @pytest.mark.parametrize("folder", ["conf/claim", "conf/experiment/claim"])

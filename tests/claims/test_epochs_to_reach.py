@@ -63,6 +63,14 @@ def test_a_level_never_reached_makes_a_bound() -> None:
     assert epochs_to_reach(lost, [23], reference) == pytest.approx(51 / 23)
 
 
+@pytest.mark.parametrize("change", [LOST, {"status": "diverged", "diverged": LOST["diverged"]}])
+def test_a_reference_that_diverged_gives_no_number(change: dict[str, object]) -> None:
+    lost = altered(run(straight(100)), change)
+    for slow in (run(straight(200)), lost):
+        assert epochs_to_reach(slow, AT, lost) is None
+        assert not is_bound(slow, AT, lost)
+
+
 def test_epochs_after_the_reference_drop_are_refused() -> None:
     with pytest.raises(InputError, match="give earlier epochs"):
         epochs_to_reach(run(straight(100)), [60], run(straight(100)))

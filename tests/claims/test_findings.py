@@ -7,11 +7,12 @@ import yaml
 
 from conftest import ROOT
 from made_up import altered
-from made_up_claims import BASE, LOST, runs
+from made_up_claims import BASE, LOST, record, runs
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import ClaimResult, Verdict, answer
 from rectifiers.claims.page import FOLDER, claim_page
 from rectifiers.claims.report import answer_rows, counts_table, pages
+from rectifiers.runs.record import TrainingRecord
 
 RESULTS = ROOT / "results"
 DOWN = [b - x for b, x in zip(BASE, (1.0, 1.1, 0.9, 1.0, 1.0), strict=True)]
@@ -73,22 +74,47 @@ def test_an_undecided_claim_is_not_clear_whatever_its_interval(made_up) -> None:
     assert answer(made_up(undecided="Its rates differ."), []).verdict is Verdict.NOT_RUN
 
 
+def without_activation(errors: list[float], px: int = 8) -> list[TrainingRecord]:
+    changes = {"choices.activation": "identity", "science.data.crop_px": px}
+    return [altered(record("none", seed, x), changes) for seed, x in enumerate(errors)]
+
+
 @pytest.mark.parametrize(
-    ("arms", "measure", "is_said"),
+    ("better", "measure", "px", "is_said"),
     [
-        ({"better": ["activation=prelu"], "worse": []}, "error", True),
-        ({"better": ["activation=prelu"], "worse": ["activation=identity"]}, "error", False),
-        ({"better": ["activation=prelu"], "worse": []}, "final", False),
-        ({"better": ["init=he"], "worse": ["init=xavier"]}, "error", False),
+        ("activation=prelu", "error", None, True),
+        ("activation=prelu", "error", 8, False),  # another claim's runs will do
+        ("activation=prelu", "error", 16, True),  # but not at another setting
+        ("activation=prelu", "final", None, False),
+        ("init=xavier", "error", None, False),
     ],
 )
-def test_a_page_says_where_no_activation_has_not_run(made_up, arms, measure, is_said) -> None:
-    claim: Claim = made_up(arms=arms)
-    claim = claim.model_copy(
-        update={"tests": [claim.tests[0].model_copy(update={"measure": measure})]}
-    )
-    page = claim_page(ClaimResult(claim, Verdict.NOT_RUN), [])
+def test_a_page_says_where_no_activation_has_not_run(made_up, better, measure, px, is_said) -> None:
+    claim: Claim = made_up(arms={"better": [better], "worse": []})
+    test = claim.tests[0].model_copy(update={"measure": measure})
+    result = answer(claim.model_copy(update={"tests": (test,)}), runs(DOWN, BASE))
+    elsewhere = without_activation(BASE[:1], px) if px else []
+    page = claim_page(result, [*runs(DOWN, BASE), *elsewhere])
     assert ("No activation not run here" in page) is is_said
+    assert "No activation not run here" not in claim_page(answer(result.claim, []), elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("above", "is_trainability", "gains_nothing"),
+    [(3.0, False, False), (0.0, False, True), (-2.0, True, True)],
+)
+def test_a_page_says_what_no_activation_leaves(
+    made_up, above, is_trainability, gains_nothing
+) -> None:
+    result = answer(made_up(), runs(DOWN, BASE))
+    noise = (0.1, -0.1, 0.0, 0.1, -0.1)
+    identity = without_activation([x + above + e for x, e in zip(BASE, noise, strict=True)])
+    page = claim_page(result, [*runs(DOWN, BASE), *identity])
+    assert ("trainability only" in page) is is_trainability
+    assert ("worse gains nothing over no activation here" in page) is gains_nothing
+    few = claim_page(result, [*runs(DOWN, BASE), *identity[:4]])
+    assert "trainability only" not in few
+    assert "gains nothing" not in few
 
 
 def test_claims_are_counted_by_whose_they_are_and_digits_apart(made_up) -> None:

@@ -153,6 +153,8 @@ class Comparison(Measured):
             raise ValueError("since is a change of a difference; give minus")
         if self.measure in RELATIVE and not self.over:
             raise ValueError(f"{self.measure} is relative to another arm; give over")
+        if len(arms := self.arms()) > len(set(arms)):
+            raise ValueError(f"{self.compared()} names an arm twice, which cancels; give others")
         return self
 
     def arms(self) -> list[str]:

@@ -165,9 +165,12 @@ def epochs_to_reach(
 
     Losses are those before the first drop of the learning rate, smoothed by a centred mean of three
     epochs, and are interpolated linearly after the last epoch above the level. A level that is not
-    reached counts as reached in the last epoch, so the result is a lower bound (`is_bound`)."""
-    if reference is None or record is reference:
-        return None if reference is None else 1.0
+    reached counts as reached in the last epoch, so the result is a lower bound (`is_bound`). A
+    reference that diverged has no levels, and the result is None."""
+    if reference is None or has_diverged(reference):
+        return None
+    if record is reference:
+        return 1.0
     last = len(_before_first_drop(reference if has_diverged(record) else record)) - 1
     factors = [min(x, last) / e for x, e in zip(_times(record, at, reference), at, strict=True)]
     return geometric_mean(factors)
@@ -175,7 +178,9 @@ def epochs_to_reach(
 
 def is_bound(record: TrainingRecord, at: Sequence[int], reference: TrainingRecord) -> bool:
     """Return whether the run reaches one of the levels of `epochs_to_reach` in no epoch."""
-    return record is not reference and math.inf in _times(record, at, reference)
+    if record is reference or has_diverged(reference):
+        return False
+    return math.inf in _times(record, at, reference)
 
 
 def _times(record: TrainingRecord, at: Sequence[int], reference: TrainingRecord) -> list[float]:

@@ -6,18 +6,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from rectifiers.claims.claims import Claim, Test, claims
+from rectifiers.claims.claims import FEWEST, Claim, Test, claims
 from rectifiers.claims.judge import (
     ClaimResult,
     Description,
     TestResult,
     Verdict,
     best_rate,
+    describe,
     rate_means,
 )
-from rectifiers.claims.records import search_runs
+from rectifiers.claims.records import arm_hash, runs_of, search_runs
 from rectifiers.results.documents import listed, literal, markdown, without_html
 from rectifiers.results.frame import SAME_IMAGES, length_of
+from rectifiers.runs.identity import without
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.files import load_yaml
@@ -34,6 +36,11 @@ WHOSE = {
     "other": "other papers and courses",
     "ours": "our own",
 }
+ONLY_TRAINABILITY = (
+    "{says}: trainability only. The error of {arm} is not clearly below that without an activation "
+    "(difference: {gap})."
+)
+GAINS_NOTHING = "{arm} gains nothing over no activation here (difference of errors: {gap})."
 MENTION = re.compile(r"\bclaim/(\w+)")
 
 
@@ -57,7 +64,8 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
         note=_with_links(result.claim.note),
         folder=f"../{FIGURES}",
         has_figure=has_figure(result),
-        lacks_identity=lacks_identity(result.claim),
+        lacks_identity=lacks_identity(result, records),
+        beside_identity=beside_identity(result, records),
         command=f"{COMMAND} {result.claim.name}",
         setting=without_html(printable(scale(result, short=False))),
         tests=markdown(head, lines) if lines else "",
@@ -203,13 +211,54 @@ def is_small(result: ClaimResult) -> bool:
     )
 
 
-def lacks_identity(claim: Claim) -> bool:
-    """Return whether a claim compares activations by their error without a network that has
-    none."""
-    by_error = [t for t in claim.tests if t.measure.startswith("error") and len(t.arms()) > 1]
-    compared = {_activation(claim, arm) for test in by_error for arm in test.arms()}
-    everything = {_activation(claim, arm) for arm in claim.arms}
-    return len(compared) > 1 and "activation=identity" not in everything
+def lacks_identity(result: ClaimResult, records: Iterable[TrainingRecord]) -> bool:
+    """Return whether a claim compares activations by their error, and no network without one has
+    run at its setting, here or for another claim."""
+    claim = result.claim
+    compared = {_activation(claim, arm) for test in _by_error(claim) for arm in test.arms()}
+    if len(compared) < 2 or not result.records:
+        return False
+    return _settings(result.records).isdisjoint(_settings(filter(_is_identity, records)))
+
+
+def beside_identity(result: ClaimResult, records: Sequence[TrainingRecord]) -> list[str]:
+    """Return what a network without an activation, of the same setting and seeds, leaves of each
+    comparison of two others by their error."""
+    identity = {(_setting(run), run.seed): run for run in records if _is_identity(run)}
+    runs = runs_of(result.claim, records) if identity and result.records else {}
+    lines = []
+    for test, found in zip(result.claim.tests, result.tests, strict=True):
+        if not runs or test not in _by_error(result.claim) or not test.minus or test.since:
+            continue
+        order = (test.of, test.minus) if found.finding.effect < 0 else (test.minus, test.of)
+        for arm, words in zip(order, (ONLY_TRAINABILITY, GAINS_NOTHING), strict=True):
+            pairs = [
+                [run, identity[_setting(run), seed]]
+                for seed, run in runs[arm].items()
+                if not _is_identity(run) and (_setting(run), seed) in identity
+            ]
+            gap = describe(test.model_copy(update={"of": arm, "minus": "no activation"}), pairs)
+            if gap.finding.n >= FEWEST["mean"] and not gap.finding.high < 0:
+                lines.append(words.format(says=test.says, arm=arm, gap=gap.text()))
+    return lines
+
+
+def _by_error(claim: Claim) -> list[Test]:
+    """The tests that compare arms by their errors."""
+    return [t for t in claim.tests if t.measure.startswith("error") and len(t.arms()) > 1]
+
+
+def _is_identity(run: TrainingRecord) -> bool:
+    return run.choices.get("activation") == "identity"
+
+
+def _settings(runs: Iterable[TrainingRecord]) -> set[str]:
+    return set(map(_setting, runs))
+
+
+def _setting(run: TrainingRecord) -> str:
+    """What runs share that differ in activation, learning rate and seed alone."""
+    return arm_hash(without(run.science, ("activation", "optim.lr")))
 
 
 def _activation(claim: Claim, arm: str) -> str:

@@ -2,9 +2,9 @@
 given inputs.
 
 F = E_x E_{c ~ p(.|x)}[grad log p_c grad log p_c'] is also the second derivative of the KL
-divergence between the network and one with other weights, and -E[Hessian of log p]. The paper's
-analysis (ICCV version) asks how far F is from block-diagonal: a unit whose mean is not 0 correlates
-the weights that read it with others."""
+divergence between the network and one with other weights, and -E[Hessian of log p]. A reader
+reports of the paper's ICCV version that it asks how far F is from block-diagonal: a unit whose mean
+is not 0 correlates the weights that read it with others."""
 
 import math
 from collections.abc import Mapping
