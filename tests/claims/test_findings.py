@@ -38,7 +38,7 @@ def test_a_row_has_words_evidence_and_verdict(made_up) -> None:
 
 def test_all_claims_have_a_page() -> None:
     texts = pages([answer(claim, []) for claim in claims()])
-    assert len(re.findall(r"^\| \w", texts["FINDINGS.md"], re.M)) == 3 + 11  # heads and questions
+    assert len(re.findall(r"^\| \w", texts["FINDINGS.md"], re.M)) == 3 + 12  # heads and questions
     for claim in claims():
         assert texts[f"claims/{claim.name}.md"].startswith(f"# {claim.statement}\n"), claim.name
         assert texts["CLAIMS.md"].count(f"(claims/{claim.name}.md)") == 1
