@@ -276,6 +276,7 @@ def test_formulas_are_functions_with_derivatives(run: Run) -> None:
             (1 + x**2).sqrt() - (-(x**2)).exp() + x.erf() ** 3
         ),
         "2 ^ 3 ^ .5 * sin(x)": lambda x: 2 ** (3**0.5) * x.sin(),
+        "x * (1 + sign(x - .5)) / 2": lambda x: x * (1 + (x - 0.5).sign()) / 2,  # it jumps
     }
     shown = run(
         f"{json.dumps(list(formulas))}.map((formula) => "

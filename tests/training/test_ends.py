@@ -25,8 +25,8 @@ pytestmark = pytest.mark.process
 ENDS_S = 20  # beside other work; a run takes a second or two
 # epochs of 42 steps
 WITHIN = (*TINY, "data.batch_size=32", "checkpoint.every_n_steps=5")
-OF_USER = (*WITHIN, "trainer.max_epochs=40", "callbacks=ranks", "data._target_=of_the_user.data")
-OF_USER += ("callbacks.ranks._target_=of_the_user.Acts",)
+OF_USER = (*WITHIN, "trainer.max_epochs=40", "callbacks=ranks", "data=digits")
+OF_USER += ("data._target_=of_the_user.data", "callbacks.ranks._target_=of_the_user.Acts")
 PHOTOS = """data=folder model=mini activation=relu data.resize_px=40 data.crop_px=32
 data.batch_size=4 trainer.max_epochs=30 logger=csv data.protocol=paper threads=1"""
 CODE_OF_THE_USER = '''
