@@ -214,8 +214,8 @@ def swap_prelu(model: nn.Module, *, relu: bool = False) -> nn.Module:
     may change the output of an activation in place, which torch's own PReLU allows.
 
     relu: whether to make every `nn.ReLU`, too, a PReLU, with one slope of 0.25. An optimiser that
-    was made before does not know these slopes. Make it afterwards, or give it the new parameters
-    by `optimizer.add_param_group`, before a scheduler is made.
+        was made before does not know these slopes. Make it afterwards, or give it the new
+        parameters by `optimizer.add_param_group`, before a scheduler is made.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.PReLU(8), nn.Linear(8, 8), nn.ReLU())
