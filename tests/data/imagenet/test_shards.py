@@ -30,6 +30,12 @@ def opened(root: Path) -> ShardSplit:
     return ShardSplit(root, "train", read_manifest(root))
 
 
+def test_a_manifest_of_absurd_size_is_refused_unread(copied: Path) -> None:
+    os.truncate(copied / MANIFEST, 2**40)  # sparse, so that it takes no disk
+    with pytest.raises(InputError, match=r"manifest.json cannot be read .*larger than 16,777,216"):
+        read_manifest(copied)
+
+
 def test_a_split_can_be_pickled_to_other_processes(prepared: Path) -> None:
     split = opened(prepared)
     first = split.image(5)
