@@ -363,11 +363,10 @@ class Claim(Section):
 
     def searched(self) -> dict[str, list[str]]:
         """Return the overrides of the runs that choose its arms' learning rates, by name."""
-        return self.search.arms(self.whole_arms()) if self.search else {}
+        return self.search.arms(self.main_arms()) if self.search else {}
 
-    def whole_arms(self) -> dict[str, Sequence[str]]:
-        """Return the arms that have all seeds, each with a rate of its own: not those that show
-        what another rate changes."""
+    def main_arms(self) -> dict[str, Sequence[str]]:
+        """Return the arms that run for all seeds, each at a rate that the search chooses."""
         return {arm: given for arm, given in self.arms.items() if arm not in self.arm_seeds}
 
     def all_seeds(self) -> range:

@@ -359,7 +359,7 @@ def check_rates(claim: Claim, runs: Runs) -> None:
     it was chosen from, as far as the `runs` of the search are there."""
     if (search := claim.search) is None:
         return
-    for arm, overrides in claim.whole_arms().items():
+    for arm, overrides in claim.main_arms().items():
         if (best := best_rate(search, arm, runs)) is None:
             continue
         mean, rate = best

@@ -75,7 +75,7 @@ def _of_search(claim: Claim, records: Sequence[TrainingRecord]) -> Arms:
     if claim.search is None:
         return {}
     runs, chosen = search_runs(claim, records), {}
-    for arm in claim.whole_arms():
+    for arm in claim.main_arms():
         if best := best_rate(claim.search, arm, runs):
             chosen[arm] = list(runs[name_of(arm, best[1])].values())
     return chosen
