@@ -324,8 +324,8 @@ class Claim(Section):
     arm_seeds: Mapping[str, tuple[Annotated[int, Field(ge=0)], ...]] = Field(default={})
     """The seeds of arms that only descriptions use, where these run for fewer."""
     older: tuple[str, ...] = ()
-    """Arms whose runs were made for another claim, before this criterion. What a test compares is
-    unknown then as long as it has another arm, so each test needs one."""
+    """Arms with runs of another claim that are older than this criterion. Each test needs an arm
+    without such runs, so that its outcome was not known."""
     note: str = ""
     """What a reader must know of the setting, such as why it was changed."""
     is_check: bool = False
