@@ -3,7 +3,7 @@
 Examples:
   python scripts/claims.py list
   python scripts/claims.py run                              all runs that have no record yet
-  python scripts/claims.py run figure3 dead_units --again   all runs of two claims, on this machine
+  python scripts/claims.py run cifar_figure3 dead_units --again   all runs of two claims, on this machine
   python scripts/claims.py search cifar_table2 data.root=data/cifar10
   python scripts/claims.py run cifar_table2 trainer=gpu data.num_workers=1 --jobs 8   on a GPU
 """

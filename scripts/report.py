@@ -149,7 +149,7 @@ def experiments() -> str:
 
 
 def write_claims(check: bool) -> Outcome:
-    """Write CLAIMS.md, FINDINGS.md, QUESTIONS.md and REPORT.md in results/, and the page, runs and
+    """Write CLAIMS.md, FINDINGS.md and REPORT.md in results/, docs/lessons.md, and the page, runs and
     figure of each claim."""
     from rectifiers.claims import figures, leak
 
@@ -162,6 +162,7 @@ def write_claims(check: bool) -> Outcome:
     results = [answer(claim, found) for claim in claims()]
     texts |= {RESULTS / p: text for p, text in claims_report.pages(results, found).items()}
     texts[RESULTS / "LEAK.md"] = leak.page(found)
+    texts[ROOT / "docs" / "lessons.md"] = claims_report.lessons_page(results)
     for claim in (claim for claim in claims() if claim.tests):
         texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, found)
     drawn = RESULTS / claims_report.FIGURES

@@ -104,8 +104,8 @@ def test_settings_beside_the_findings_are_those_of_their_claims() -> None:
 
 
 def test_picture_shows_the_runs_that_the_text_counts() -> None:
-    runs = re.search(r"\[(\d+) runs\]\(results/claims/figure3\.csv\)", README)[1]
-    assert int(runs) == (RESULTS / "claims" / "figure3.csv").read_text().count("\n") - 1
+    runs = re.search(r"\[(\d+) runs\]\(results/claims/cifar_figure3\.csv\)", README)[1]
+    assert int(runs) == (RESULTS / "claims" / "cifar_figure3.csv").read_text().count("\n") - 1
 
 
 def test_the_printed_report_is_what_the_code_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,8 @@ from rectifiers.claims.claims import PLACE, claims
 from rectifiers.claims.records import check_criteria, criterion
 from rectifiers.runtime.errors import InputError
 
-CLAIM = next(claim for claim in claims() if claim.name == "table2")
-TEXT = (PLACE / "table2.yaml").read_text()
+CLAIM = next(claim for claim in claims() if claim.name == "mean_response")
+TEXT = (PLACE / "mean_response.yaml").read_text()
 
 
 def committed(**files: str | None) -> Callable[[str, str], str | None]:
@@ -47,7 +47,7 @@ def test_rewording_a_claim_keeps_its_criterion() -> None:
 @pytest.mark.parametrize(
     "then",
     [
-        TEXT.replace("below: -0.2", "below: -0.1"),
+        TEXT.replace("below: -0.05", "below: -0.04"),
         TEXT.replace("  seeds: 20", "  seeds: 18"),  # two more were asked for after a look
         TEXT.replace("first_seed: 20", "first_seed: 3"),
         None,
@@ -55,7 +55,7 @@ def test_rewording_a_claim_keeps_its_criterion() -> None:
 )
 def test_a_run_older_than_its_criterion_is_refused(then: str | None) -> None:
     assert then != TEXT
-    with pytest.raises(InputError, match=r"claim/table2 .*commit old,.* seed 3, .*first_seed: 40"):
+    with pytest.raises(InputError, match=r"claim/mean_response .*commit old,.* seed 3, .*first_seed: 40"):
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
@@ -63,7 +63,7 @@ def test_an_arm_that_was_chosen_after_its_runs_is_refused() -> None:
     then = TEXT.replace("activation=prelu", "activation=prelu, activation.init=0.1")
     assert then != TEXT
     assert criterion(then) == criterion(TEXT)
-    with pytest.raises(InputError, match=r"claim/table2: arm prelu .* commit old.*first_seed: 40"):
+    with pytest.raises(InputError, match=r"claim/mean_response: arm prelu .* commit old.*first_seed: 40"):
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
@@ -71,7 +71,7 @@ def test_an_older_arm_may_have_run_before_the_claim_stood() -> None:
     older = CLAIM.model_copy(update={"older": ("prelu",)})
     elsewhere = committed(old=None, new=TEXT)
     assert check_criteria([(older, runs(old=3, new=1))], elsewhere) == set()
-    then = TEXT.replace("below: -0.2", "below: -0.1")  # the claim stood, with another criterion
+    then = TEXT.replace("below: -0.05", "below: -0.04")  # the claim stood, with another criterion
     with pytest.raises(InputError, match="commit old"):
         check_criteria([(older, runs(old=3, new=1))], committed(old=then, new=TEXT))
     relu = {"relu": runs(old=3)["prelu"]}
@@ -104,10 +104,10 @@ def test_an_arm_that_cancels_in_a_test_is_refused(made_up, arms) -> None:
 
 @pytest.mark.parametrize("folder", ["conf/claim", "conf/experiment/claim"])
 def test_criterion_is_read_at_both_paths(folder: str) -> None:
-    texts = {"README.md": "read me", f"{folder}/table2.yaml": TEXT}
+    texts = {"README.md": "read me", f"{folder}/mean_response.yaml": TEXT}
     made = [(CLAIM, runs(old=3))]
     assert check_criteria(made, lambda commit, path: texts.get(path)) == set()
-    texts[f"{folder}/table2.yaml"] = TEXT.replace("below: -0.2", "below: -0.1")
+    texts[f"{folder}/mean_response.yaml"] = TEXT.replace("below: -0.05", "below: -0.04")
     with pytest.raises(InputError, match="commit old"):
         check_criteria(made, lambda commit, path: texts.get(path))
 
@@ -119,7 +119,7 @@ def test_commits_that_are_not_known_are_named() -> None:
 def test_a_rerun_seed_cannot_answer_a_new_criterion() -> None:
     made = runs(new=21)
     name = made["prelu"][21].run
-    changed = TEXT.replace("below: -0.2", "below: -0.1")
+    changed = TEXT.replace("below: -0.05", "below: -0.04")
 
     def history(rows: str, then: str = changed) -> Callable[[str, str], str | None]:
         texts = {("before", "csv"): rows, ("before", "yaml"): then}
@@ -129,7 +129,7 @@ def test_a_rerun_seed_cannot_answer_a_new_criterion() -> None:
         )
 
     def versions(path: str) -> list[str]:
-        assert path == "results/claims/table2.csv"
+        assert path == "results/claims/mean_response.csv"
         return ["new", "before"]
 
     answered, others = f"seed,arm,run\n21,prelu,{name}\n", "seed,arm,run\n21,prelu,000000000000\n"

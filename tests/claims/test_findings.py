@@ -11,7 +11,7 @@ from made_up_claims import BASE, LOST, record, runs
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import ClaimResult, Verdict, answer
 from rectifiers.claims.page import FOLDER, claim_page
-from rectifiers.claims.report import answer_rows, counts_table, pages
+from rectifiers.claims.report import answer_rows, counts_table, lessons_page, pages
 from rectifiers.runs.record import TrainingRecord
 
 RESULTS = ROOT / "results"
@@ -37,13 +37,26 @@ def test_a_row_has_words_evidence_and_verdict(made_up) -> None:
 
 
 def test_all_claims_have_a_page() -> None:
-    texts = pages([answer(claim, []) for claim in claims()])
-    assert len(re.findall(r"^\| \w", texts["FINDINGS.md"], re.M)) == 3 + 12  # heads and questions
+    results = [answer(claim, []) for claim in claims()]
+    texts, lessons = pages(results), lessons_page(results)
+    questions = yaml.safe_load((FOLDER / "findings.yaml").read_text())
+    heads = len({question["whose"] for question in questions})
+    assert len(re.findall(r"^\| \w", texts["FINDINGS.md"], re.M)) == heads + len(questions)
     for claim in claims():
         assert texts[f"claims/{claim.name}.md"].startswith(f"# {claim.statement}\n"), claim.name
-        assert texts["CLAIMS.md"].count(f"(claims/{claim.name}.md)") == 1
+        assert texts["CLAIMS.md"].count(f"(claims/{claim.name}.md)") == (not claim.lesson)
+        assert lessons.count(f"\n### {claim.statement}\n") == bool(claim.lesson)
     changed = yaml.safe_load((FOLDER / "changes.yaml").read_text())
     assert changed.keys() <= {claim.name for claim in claims()}
+
+
+def test_a_statement_of_the_notes_is_kept_by_what_there_is() -> None:
+    notes = yaml.safe_load((FOLDER / "notes.yaml").read_text())
+    names = {claim.name for claim in claims()}
+    keepers = {keeper for said in notes.values() for one in said for keeper in one["kept_by"]}
+    assert {name for name in keepers if "/" not in name} <= names
+    assert all((ROOT / path).is_file() for path in keepers if "/" in path)
+    assert {claim.name for claim in claims() if claim.lesson} <= keepers
 
 
 def test_report_has_negative_results_first() -> None:
@@ -54,16 +67,6 @@ def test_report_has_negative_results_first() -> None:
     for name in names:
         assert f"[{name}]" in negative.partition("## Results")[2], name
     assert "## What was easy" in positive
-
-
-def test_a_withdrawn_claim_keeps_its_numbers(made_up) -> None:
-    claim: Claim = made_up(withdrawn="It cannot answer.")
-    result = answer(claim, runs(DOWN, BASE))
-    assert result.verdict is Verdict.WITHDRAWN
-    assert result.tests[0].finding.verdict is Verdict.SUPPORTED
-    page = claim_page(result, [])
-    assert "**Withdrawn**: It cannot answer." in page
-    assert "| -1 points (-1.09 to -0.912) |" in page
 
 
 def test_an_undecided_claim_is_not_clear_whatever_its_interval(made_up) -> None:
@@ -117,14 +120,16 @@ def test_a_page_says_what_no_activation_leaves(
     assert "gains nothing" not in few
 
 
-def test_claims_are_counted_by_whose_they_are_and_digits_apart(made_up) -> None:
-    digits, papers = made_up(), made_up(whose="paper")
+def test_claims_are_counted_by_size_and_without_lessons(made_up) -> None:
+    small, papers = made_up(), made_up(whose="paper")
+    lesson = made_up(lesson="Small networks learn fast.")
     large = [
         altered(run, {"science.data.crop_px": 32, "choices.data": "cifar10"})
         for run in runs(DOWN, BASE)
     ]
     results = [
-        answer(digits, runs(DOWN, BASE)),
+        answer(small, runs(DOWN, BASE)),
+        answer(lesson, runs(DOWN, BASE)),
         ClaimResult(papers, Verdict.CONTRADICTED, records=large),
         ClaimResult(papers, Verdict.CONTRADICTED, records=large),
     ]
@@ -132,5 +137,5 @@ def test_claims_are_counted_by_whose_they_are_and_digits_apart(made_up) -> None:
     assert lines[0] == "| images | whose claim | opposite seen here | seen here |"
     assert lines[2:] == [
         "| 32 px and more | the paper's | 2 |  |",
-        "| digits, and 16 px and less | our own |  | 1 |",
+        "| 16 px and less | our own |  | 1 |",
     ]

@@ -119,11 +119,11 @@ def test_ratio_without_a_finite_logarithm_is_no_effect() -> None:
 
 
 def test_arms_are_tested_alike() -> None:
-    claim = next(claim for claim in claims() if claim.name == "table2")
+    claim = next(claim for claim in claims() if claim.name == "uniform_weights")
     made = {arm: {0: training(protocols={"center": result(45, 50)})} for arm in claim.arms}
     assert _test_result(claim.tests[0], 1, made).finding.n == 1
     other = result(45, 50) | {"settings": {"scale_px": 9}}
-    made["prelu"] = {0: training(protocols={"center": other})}
+    made["uniform"] = {0: training(protocols={"center": other})}
     with pytest.raises(InputError, match="tested by center with several settings"):
         _test_result(claim.tests[0], 1, made)
 

@@ -30,21 +30,21 @@ def by_name(name: str):
 @pytest.mark.process
 def test_missing_runs_are_those_without_a_record(tmp_path: Path) -> None:
     script = load_script("claims")
-    missing = script.missing([by_name("mean_response"), by_name("table2")], tmp_path, again=True)
-    assert len(missing) == 2 * by_name("table2").seeds  # the two claims share their runs
+    both = [by_name("mean_response"), by_name("uniform_weights")]
+    missing = script.missing(both, tmp_path, again=True)
+    assert len(missing) == 3 * by_name("mean_response").seeds  # they share the runs with ReLU
     typed = ("claim=mean_response", *by_name("mean_response").arms["prelu"])
     runs = {run_id(science(compose_config(*typed, f"seed={s}"))) for s in (20, 27)}
     assert runs <= missing.keys()
     configs = [compose_job(tuple(overrides))[0] for overrides in missing.values()]
     assert [run_id(science(config)) for config in configs] == list(missing)
-    arms = arm_hashes()["table2"]
-    hashes = {arms[arm] for arm in by_name("table2").arms}
+    hashes = {arm_hashes()[claim.name][arm] for claim in both for arm in claim.arms}
     assert {arm_hash(science(config)) for config in configs} == hashes
     assert {config.runs_dir for config in configs} == {tmp_path}
     done = next(iter(missing))
     (kept,) = (r for r in claim_records.load(ROOT / "results" / "claims") if r.run == done)
     records.write(tmp_path / done / "record.json", kept)
-    left = script.missing([by_name("table2")], tmp_path, again=True)
+    left = script.missing(both, tmp_path, again=True)
     assert missing.keys() - left.keys() == {done}
 
 
@@ -61,9 +61,12 @@ def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
     for other in asked.parent.iterdir():
         if other != asked:
             other.unlink()
-    for page in ("findings", "questions"):
-        path = place / "src" / "rectifiers" / "claims" / f"{page}.yaml"
-        path.write_text('- {question: "Is it kept?", whose: ours, find: {signal: "By {0}."}}\n')
+    texts = {
+        "findings": '- {question: "Is it kept?", whose: ours, find: {signal: "By {0}."}}\n',
+        "notes": 'notes: [{statement: "It is kept.", kept_by: [signal]}]\n',
+    }
+    for page, text in texts.items():
+        (place / "src" / "rectifiers" / "claims" / f"{page}.yaml").write_text(text)
     # for five
     text = asked.read_text().replace("seeds: 10", "seeds: 5").replace("[0.97, 1.03]", "[0.9, 1.1]")
     asked.write_text(text)

@@ -310,6 +310,9 @@ class Claim(Section):
     """A section, a page and its heading, or a reader's question."""
     whose: Literal["paper", "notes", "other", "ours"]
     """Who says it: the paper, a reader's notes on it, another paper, or we."""
+    lesson: str = ""
+    """What a run on digits teaches: a sentence of a reader's notes. A lesson is judged like any
+    claim, stands in docs/lessons.md, and is not counted as evidence."""
     seeds: int = Field(default=0, ge=0)
     """How many; a test of fewer is no verdict."""
     first_seed: int = Field(default=0, ge=0)
@@ -334,8 +337,6 @@ class Claim(Section):
     undecided: str = ""
     """Why its runs cannot decide, whatever their intervals: a choice beside the one that is
     compared, such as an arm's learning rate, may be what made the effect."""
-    withdrawn: str = ""
-    """Why its design cannot answer: its runs and numbers stay, and are no evidence."""
 
     @model_validator(mode="after")
     def _check(self) -> "Claim":

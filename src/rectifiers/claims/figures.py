@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GREEN, RED = "#2a9d5c", "#c0392b"  # what supports, and what contradicts
-PICTURED = "figure3"  # the claim of the README's picture
+PICTURED = "cifar_figure3"  # the claim of the README's picture
 TITLE_WIDTH, LABEL_WIDTH = 46, 30  # in letters
 LABELS = {"xavier": "Xavier: Var[w] = 1/n", "he": "He: Var[w] = 2/n"}
 INKS = {  # of the text, the grid and the two arms, on pages of either kind
@@ -123,15 +123,15 @@ def picture(curves: Curves, page: str) -> "Figure":
             axes.plot(epochs, seed, color=ink, alpha=0.45, lw=0.7)
         means = [*map(fmean, by_epoch)]
         axes.plot(epochs, means, color=ink, lw=2.4)
-        offset, align = ((0, -9), "top") if arm == "xavier" else ((0, 16), "bottom")
+        offset, align = ((0, 4), "bottom") if arm == "xavier" else ((0, -26), "top")
         label = axes.annotate(
             LABELS[arm], (epochs[-1], means[-1]), offset, textcoords="offset points"
         )
         label.set(ha="right", va=align, color=ink, fontsize=11, fontweight="bold")
     count, text = len(curves["he"]), inks["text"]
-    title = f"30 layers of rectifiers on small digits:\nmean and range of {count} seeds"
+    title = f"30 layers of rectifiers on CIFAR-10:\nmean and range of {count} seeds"
     axes.set_title(title, loc="left", fontsize=11, color=text)
-    axes.set(xlim=(1, len(curves["he"][0])), xticks=[1, 5, 10, 15, 20])
+    axes.set(xlim=(1, len(curves["he"][0])), xticks=range(1, len(curves["he"][0]) + 1))
     axes.set(ylim=(0, 100), yticks=[0, 25, 50, 75, 100])
     axes.set_xlabel("epoch", color=text)
     axes.set_ylabel("error, %", color=text)

@@ -36,7 +36,6 @@ class Verdict(StrEnum):
     INCONCLUSIVE = "inconclusive"
     NO_EFFECT = "no effect that matters"
     SUPPORTED = "supported"
-    WITHDRAWN = "withdrawn"
     TOO_FEW = "too few runs"
     NOT_RUN = "not run"
     EXPLORATORY = "exploratory"  # of a comparison without a criterion
@@ -54,7 +53,6 @@ SHOWN = {
     Verdict.SUPPORTED: "seen here",
 }
 NO_VERDICT = (Verdict.TOO_FEW, Verdict.NOT_RUN)
-NO_EVIDENCE = (*NO_VERDICT, Verdict.WITHDRAWN)
 
 
 def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
@@ -257,7 +255,7 @@ class ClaimResult:
     def deciding_tests(self) -> list[TestResult]:
         """Return the tests that give the claim a verdict which the others do not have."""
         tests = [test for test in self.tests if test.finding.verdict is self.verdict]
-        decide = self.verdict not in NO_EVIDENCE and not self.claim.undecided
+        decide = self.verdict not in NO_VERDICT and not self.claim.undecided
         return tests if decide and len(tests) < len(self.tests) else []
 
     def deciding_part(self) -> str:
@@ -281,8 +279,6 @@ def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
     verdict = combine_verdicts([result.finding.verdict for result in tests])
     if claim.undecided and verdict not in NO_VERDICT:
         verdict = Verdict.INCONCLUSIVE
-    if claim.withdrawn:
-        verdict = Verdict.WITHDRAWN
     return ClaimResult(claim, verdict, tests, descriptions, list(used.values()))
 
 

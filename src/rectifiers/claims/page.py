@@ -77,7 +77,7 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
 def reason(result: ClaimResult) -> str:
     """Return what follows a claim's verdict on its page: why, where its tests do not all say so."""
     claim, tests = result.claim, result.deciding_tests()
-    if why := claim.withdrawn or claim.not_run or claim.undecided:
+    if why := claim.not_run or claim.undecided:
         return f": {why}"
     if result.verdict is Verdict.NOT_RUN:
         return ": no run of its tests is committed; the command below makes the runs"
@@ -131,7 +131,7 @@ def _criterion(test: Test) -> str:
 
 
 def _with_links(text: str) -> str:
-    """Return a text with links where it mentions a claim, as in `claim/table2`."""
+    """Return a text with links where it mentions a claim, as in `claim/signal`."""
     names = {claim.name for claim in claims()}
     return MENTION.sub(lambda m: f"[{m[1]}]({m[1]}.md)" if m[1] in names else m[0], text)
 

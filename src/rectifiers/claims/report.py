@@ -1,12 +1,13 @@
-"""Write the results of claims: `FINDINGS.md`, `QUESTIONS.md` and `REPORT.md` in words,
-`CLAIMS.md` with a row for each claim, and for each claim a page and a table of its runs."""
+"""Write the results of claims: `FINDINGS.md` and `REPORT.md` in words, `CLAIMS.md` with a row for
+each claim, for each claim a page and a table of its runs, and `docs/lessons.md`."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from rectifiers.claims.claims import Claim, claims
-from rectifiers.claims.judge import NO_EVIDENCE, NO_VERDICT, ClaimResult, Finding, Verdict
+from rectifiers.claims.judge import NO_VERDICT, ClaimResult, Finding, Verdict
 from rectifiers.claims.measures import error, has_diverged
 from rectifiers.claims.page import (
     FIGURES,
@@ -19,7 +20,7 @@ from rectifiers.claims.page import (
     render,
     scale,
 )
-from rectifiers.claims.records import arm_hashes, arm_of, runs_of
+from rectifiers.claims.records import arm_hashes, arm_of, owner, runs_of
 from rectifiers.results.documents import listed, markdown
 from rectifiers.results.frame import code_of, machine_of, protocol_exclusion_reason
 from rectifiers.results.tables import Row, layout
@@ -32,7 +33,6 @@ R = TypeVar("R", TrainingRecord, EnsembleRecord, Member)
 ASKED = {  # the first columns of a table of questions, by the keys of its file
     "question": "question",
     "paper": "the paper says",
-    "reader": "a reader of the ICCV version says",
 }
 ASKERS = {"paper": "", "ours": " (our question)", "notes": " (a reader's question)"}
 ANSWERS = {  # to a question that a claim's statement affirms
@@ -94,12 +94,49 @@ def pages(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()
     """Return all documents by their path below results/, from the claims and all their records,
     those of searches among them."""
     texts = {"CLAIMS.md": claims_page(results), "REPORT.md": report_page(results, records)}
-    rows = answer_rows(load_yaml((FOLDER / "questions.yaml").read_text()), results)
-    texts["QUESTIONS.md"] = render("questions", rows=markdown(rows[0], rows[1:]))
     texts["FINDINGS.md"] = findings_page(results)
     for result in results:
         texts[f"claims/{result.claim.name}.md"] = claim_page(result, records)
     return texts
+
+
+def lessons_page(results: Sequence[ClaimResult]) -> str:
+    """Return docs/lessons.md: where each statement of a reader's notes is kept, and the lessons."""
+    names = {result.claim.name for result in results}
+    notes = {
+        subject: markdown(
+            ["the notes say", "kept by"],
+            [[said["statement"], _kept_by(said["kept_by"], names)] for said in statements],
+        )
+        for subject, statements in load_yaml((FOLDER / "notes.yaml").read_text()).items()
+    }
+    lessons = [
+        {
+            "name": result.claim.name,
+            "statement": result.claim.statement,
+            "sentence": result.claim.lesson,
+            "verdict": result.verdict.shown,
+            "effects": [
+                f"{test.comparison.says}: {test.text()}, n = {test.counts()}"
+                for test in result.tests
+            ],
+        }
+        for result in results
+        if result.claim.lesson
+    ]
+    return render("lessons", notes=notes, lessons=lessons, folder=FIGURES)
+
+
+def _kept_by(keepers: Iterable[str], names: Container[str]) -> str:
+    """Links to the claims and pages that keep a statement of the notes."""
+    links = []
+    for kept in keepers:
+        is_page = "/" in kept
+        if not is_page and kept not in names:
+            raise InputError(f"{kept}, which notes.yaml names, is not a claim")
+        path = f"../{kept}" if is_page else f"../results/claims/{kept}.md"
+        links.append(f"[{Path(kept).stem}]({path.removeprefix('../docs/')})")
+    return ", ".join(links) or "nothing yet"
 
 
 def findings_page(results: Sequence[ClaimResult]) -> str:
@@ -186,17 +223,19 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
     the negative first; and what all runs took."""
     path = FOLDER / "findings.yaml"
     by_name = {result.claim.name: result for result in results}
-    lines, shown = {}, []
+    lines: dict[str, str] = {}  # by claim; where two questions name one, the first
     for entry in load_yaml(path.read_text()):
         run = [by_name[n] for n in entry["find"] if by_name[n].verdict not in NO_VERDICT]
-        shown += run[:1] + [r for r in run[1:] if r.verdict is Verdict.CONTRADICTED]
-        for name in (result.claim.name for result in run):
-            words = _in_words(entry["find"][name], by_name[name])
+        for result in run[:1] + [r for r in run[1:] if r.verdict is Verdict.CONTRADICTED]:
+            name = result.claim.name
+            words = _in_words(entry["find"][name], result)
             asked = entry["question"] + ASKERS[entry["whose"]]
-            lines[name] = f"{asked} {words} ([{name}](claims/{name}.md))"
+            lines.setdefault(name, f"{asked} {words} ([{name}](claims/{name}.md))")
     groups: dict[str, list[str]] = {}
-    for result in in_order(shown):
+    for result in in_order([by_name[name] for name in lines]):
         groups.setdefault(result.verdict.shown, []).append(lines[result.claim.name])
+    lessons = {claim.name for claim in claims() if claim.lesson}
+    records = [record for record in records if owner(record) not in lessons]
     machines = (record.provenance.machine for record in records)
     names = sorted(
         {machine.cpu if machine.device == "cpu" else machine.device for machine in machines}
@@ -220,8 +259,9 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
 
 def claims_page(results: Sequence[ClaimResult]) -> str:
     """Return CLAIMS.md: a row for each claim, and how many verdicts would be chance."""
+    results = [r for r in results if not r.claim.lesson]
     evidence = [r for r in results if not r.claim.is_check]
-    judged = [r for r in evidence if r.verdict not in NO_EVIDENCE]
+    judged = [r for r in evidence if r.verdict not in NO_VERDICT]
     head = ("claim", "verdict", "statement", "predicted: measured (95 % interval)", "n", "data")
     return render(
         "claims",
@@ -240,11 +280,11 @@ def counts_table(results: Iterable[ClaimResult]) -> str:
     counted: Counter[tuple[bool, str, Verdict]] = Counter(
         (is_small(result), result.claim.whose, result.verdict)
         for result in results
-        if not result.claim.is_check
+        if not (result.claim.is_check or result.claim.lesson)
     )
     shown = [verdict for verdict in Verdict if any(key[2] is verdict for key in counted)]
     rows = []
-    for small, images in ((False, "32 px and more"), (True, "digits, and 16 px and less")):
+    for small, images in ((False, "32 px and more"), (True, "16 px and less")):
         for whose, words in WHOSE.items():
             numbers = [counted[small, whose, verdict] for verdict in shown]
             if any(numbers):

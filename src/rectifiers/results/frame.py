@@ -56,7 +56,7 @@ def described(science: JsonObject) -> dict[str, str]:
 
 
 def experiment_of(choices: Mapping[str, str | None]) -> str | None:
-    """Return what a run was made for: `table2/prelu`, or `claim/figure3` for a claim, which older
+    """Return what a run was made for: `table2/prelu`, or `claim/signal` for a claim, which older
     records chose as an experiment."""
     claim = choices.get("claim")
     return f"{CLAIM}{claim}" if claim else choices.get("experiment")
