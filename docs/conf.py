@@ -33,7 +33,7 @@ PAGES = ("docs", "results")  # the folders that hold pages
 
 project, author, copyright = "rectifiers", "the rectifiers authors", "the rectifiers authors"
 root_doc = "README"
-include_patterns = ["*.md", "docs/**", "results/*.md", "results/claims/*.md"]
+include_patterns = ["*.md", "docs/**", "results/*.md", "results/claims/*/page.md"]
 exclude_patterns = [
     *(path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in PAGES),
     "docs/toctree.md",

@@ -149,12 +149,12 @@ def experiments() -> str:
 
 
 def write_claims(check: bool) -> Outcome:
-    """Write CLAIMS.md, FINDINGS.md and REPORT.md in results/, docs/lessons.md, and the page, runs and
+    """Write CLAIMS.md, FINDINGS.md, LEAK.md, REPORT.md, docs/lessons.md, and the page, runs and
     figure of each claim."""
     from rectifiers.claims import figures, leak
 
     folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
-    texts = {claim_records.arms_path(claim): arms_text(claim) for claim in claims() if claim.arms}
+    texts = {claim_records.arms_path(claim): arms_text(claim) for claim in claims()}
     documents.write_or_check(texts, check, "python scripts/report.py claims")
     claim_records.arm_hashes.cache_clear()
     found = claim_records.load(folder)
@@ -163,11 +163,10 @@ def write_claims(check: bool) -> Outcome:
     texts |= {RESULTS / p: text for p, text in claims_report.pages(results, found).items()}
     texts[RESULTS / "LEAK.md"] = leak.page(found)
     texts[ROOT / "docs" / "lessons.md"] = claims_report.lessons_page(results)
-    for claim in (claim for claim in claims() if claim.tests):
-        texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, found)
-    drawn = RESULTS / claims_report.FIGURES
+    for claim in claims():
+        texts[folder / claim.name / "runs.csv"] = claims_report.runs_csv(claim, found)
     drawings = {
-        drawn / f"{result.claim.name}.svg": documents.Drawing(
+        folder / result.claim.name / "figure.svg": documents.Drawing(
             figures.description(result), functools.partial(figures.figure, result)
         )
         for result in results
@@ -178,8 +177,7 @@ def write_claims(check: bool) -> Outcome:
         drawings[ROOT / "docs" / "images" / f"leak-{page}.svg"] = documents.Drawing(
             leak.description(leaks), functools.partial(leak.picture, leaks, page)
         )
-    existing = [*drawn.glob("*.svg"), *folder.glob("*.csv"), *folder.glob("*.md")]
-    existing += folder.glob("*.yaml")
+    existing = set(folder.glob("*/*")) - set(claim_records.files(folder))
     documents.write_or_check(texts, check, "python scripts/report.py claims", drawings, existing)
     if problem and check:
         raise InputError(problem)
@@ -209,7 +207,7 @@ def check_claims(found: Sequence[TrainingRecord]) -> str:
     search found best; return why the former cannot be said, or nothing."""
     for claim in claims():
         check_rates(claim, claim_records.search_runs(claim, found))
-    judged = ((claim, claim_records.runs_of(claim, found)) for claim in claims() if claim.tests)
+    judged = ((claim, claim_records.runs_of(claim, found)) for claim in claims())
     unknown = claim_records.check_criteria(judged)
     if not unknown:
         return ""

@@ -125,7 +125,7 @@ def committed_records() -> Iterator[records.Record]:
     results = ROOT / "results"
     for path in sorted((results / "records").glob("*.json")):
         yield records.load(path)
-    for path in sorted((results / "claims").glob("*.jsonl.xz")):
+    for path in claim_records.files(results / "claims"):
         for line in lzma.decompress(path.read_bytes()).splitlines():
             yield records.parse(line)
     yield records.parse(lzma.decompress((results / "make_train.json.xz").read_bytes()))

@@ -594,12 +594,12 @@ def test_checkpoint_names_nothing_to_remove(tmp_path: Path, monkeypatch, path: s
 @pytest.mark.parametrize("content", ["link", "pipe", "giant", "bomb", "words"])
 def test_false_file_of_claims_is_refused(call, tmp_path, monkeypatch, program, command, content):
     """The programs write and read beside themselves."""
-    for folder in ("scripts", "results/records", "results/claims"):
+    for folder in ("scripts", "results/records", "results/claims/signal"):
         (tmp_path / folder).mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / program, tmp_path / "scripts")
-    path = tmp_path / "results" / "claims" / "signal.jsonl.xz"
+    path = tmp_path / "results" / "claims" / "signal" / "records.jsonl.xz"
     if content == "link":
-        path.symlink_to(ROOT / "results" / "claims" / "signal.jsonl.xz")
+        path.symlink_to(ROOT / "results" / "claims" / "signal" / "records.jsonl.xz")
     elif content == "pipe":
         os.mkfifo(path)
     elif content == "giant":

@@ -46,7 +46,7 @@ FINDINGS = re.findall(r"^\| (.*results/claims/.*) \|$", README, flags=re.MULTILI
 @pytest.mark.parametrize("row", FINDINGS)
 def test_a_finding_has_the_numbers_and_the_verdict_of_its_claim(row: str) -> None:
     found, evidence = row.split(" | ")[1:]
-    pages = re.findall(r"\((results/claims/\w+\.md)\)", row)
+    pages = re.findall(r"\((results/claims/\w+/page\.md)\)", row)
     records = "".join((ROOT / page).read_text() for page in pages)
     records = re.sub(r" (points|degrees|epochs) \(", " (", records)
     verdict = evidence.partition("]")[0].removeprefix("[").capitalize()
@@ -68,7 +68,7 @@ def test_the_numbers_of_verdicts_are_those_of_the_claims() -> None:
     lines = (RESULTS / "CLAIMS.md").read_text().splitlines()
     head = next(line for line in lines if line.startswith("| images |"))
     row = next(line for line in lines if line.startswith("| 32 px and more | the paper's |"))
-    names, numbers = (line.strip("| ").split("|")[2:] for line in (head, row))
+    names, numbers = (line.split("|")[3:-1] for line in (head, row))
     counts = {
         name.strip(): number.strip()
         for name, number in zip(names, numbers, strict=True)
@@ -87,7 +87,9 @@ def test_settings_beside_the_findings_are_those_of_their_claims() -> None:
     photographs, more_seeds, more_epochs = re.search(
         r"Imagenette \(([\d,]+) training .*? (\d) seeds and (\d+) epochs", text
     ).groups()
-    rows = re.findall(r"^\| .*After ([\d,]+) steps.*\((results/claims/\w+\.md)\) \|$", README, re.M)
+    rows = re.findall(
+        r"^\| .*After ([\d,]+) steps.*\((results/claims/\w+/page\.md)\) \|$", README, re.M
+    )
     assert len(rows) == 4
     for steps, path in rows:
         page, is_cifar = (ROOT / path).read_text(), "cifar" in path
@@ -96,16 +98,18 @@ def test_settings_beside_the_findings_are_those_of_their_claims() -> None:
         assert f"| {seeds if is_cifar else more_seeds} |" in page
         assert is_cifar or f"each of {photographs} images" in page
     slope = re.search(r"a slope fixed at ([\d.]+)", text)[1]
-    page = (RESULTS / "claims/imagenette_learned_slope.md").read_text()
+    page = (RESULTS / "claims/imagenette_learned_slope/page.md").read_text()
     assert f"activation.slope={slope} " in page
     low, high = re.search(r"from ([\d.]+) to ([\d.]+) %", text).groups()
-    page = (RESULTS / "claims/imagenette_table2.md").read_text()
+    page = (RESULTS / "claims/imagenette_table2/page.md").read_text()
     assert f"prelu minus relu ({high} and {low})" in page
 
 
 def test_picture_shows_the_runs_that_the_text_counts() -> None:
-    runs = re.search(r"\[(\d+) runs\]\(results/claims/cifar_figure3\.csv\)", README)[1]
-    assert int(runs) == (RESULTS / "claims" / "cifar_figure3.csv").read_text().count("\n") - 1
+    runs = re.search(r"\[(\d+) runs\]\(results/claims/cifar_figure3/runs\.csv\)", README)[1]
+    assert (
+        int(runs) == (RESULTS / "claims" / "cifar_figure3" / "runs.csv").read_text().count("\n") - 1
+    )
 
 
 def test_the_printed_report_is_what_the_code_prints(capsys: pytest.CaptureFixture[str]) -> None:

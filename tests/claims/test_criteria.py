@@ -55,7 +55,9 @@ def test_rewording_a_claim_keeps_its_criterion() -> None:
 )
 def test_a_run_older_than_its_criterion_is_refused(then: str | None) -> None:
     assert then != TEXT
-    with pytest.raises(InputError, match=r"claim/mean_response .*commit old,.* seed 3, .*first_seed: 40"):
+    with pytest.raises(
+        InputError, match=r"claim/mean_response .*commit old,.* seed 3, .*first_seed: 40"
+    ):
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
@@ -63,7 +65,9 @@ def test_an_arm_that_was_chosen_after_its_runs_is_refused() -> None:
     then = TEXT.replace("activation=prelu", "activation=prelu, activation.init=0.1")
     assert then != TEXT
     assert criterion(then) == criterion(TEXT)
-    with pytest.raises(InputError, match=r"claim/mean_response: arm prelu .* commit old.*first_seed: 40"):
+    with pytest.raises(
+        InputError, match=r"claim/mean_response: arm prelu .* commit old.*first_seed: 40"
+    ):
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
@@ -128,9 +132,10 @@ def test_a_rerun_seed_cannot_answer_a_new_criterion() -> None:
             "read me" if path == "README.md" else texts[commit, path.rpartition(".")[2]]
         )
 
+    now, first = (f"results/claims/mean_response{end}" for end in ("/runs.csv", ".csv"))
+
     def versions(path: str) -> list[str]:
-        assert path == "results/claims/mean_response.csv"
-        return ["new", "before"]
+        return {now: ["new"], first: ["before"]}[path]
 
     answered, others = f"seed,arm,run\n21,prelu,{name}\n", "seed,arm,run\n21,prelu,000000000000\n"
     with pytest.raises(InputError, match=r"answered in commit before by its seed 21 under"):

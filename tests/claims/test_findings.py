@@ -10,8 +10,9 @@ from made_up import altered
 from made_up_claims import BASE, LOST, record, runs
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import ClaimResult, Verdict, answer
-from rectifiers.claims.page import FOLDER, claim_page
+from rectifiers.claims.page import claim_page
 from rectifiers.claims.report import answer_rows, counts_table, lessons_page, pages
+from rectifiers.results.documents import TEXT
 from rectifiers.runs.record import TrainingRecord
 
 RESULTS = ROOT / "results"
@@ -25,33 +26,37 @@ def row(result: ClaimResult, words: str) -> list[str]:
 
 def test_a_row_has_words_evidence_and_verdict(made_up) -> None:
     result = answer(made_up(), runs(DOWN, BASE))
-    question, paper, words, evidence, verdict = row(result, "{answer}: it {0:the error}.")
+    question, paper, words, evidence, verdict = row(
+        result, "{{ answer }}: it {{ tests[0].changes('the error') }}."
+    )
     assert (question, paper) == ("Which?", "That.")
     assert words == "Yes: it lowers the error by 1 (0.912 to 1.09), n = 5."
-    assert evidence.endswith("(figures/claims/made_up.svg)")
-    assert verdict == "seen here ([made_up](claims/made_up.md))"
+    assert evidence.endswith("(claims/made_up/figure.svg)")
+    assert verdict == "seen here ([made_up](claims/made_up/page.md))"
     lost = [altered(run, LOST) if run.seed == 0 else run for run in runs(DOWN, BASE)[:1]]
     result = answer(made_up(), [*lost, *runs(DOWN, BASE)[1:]])
-    words = row(result, "{t0:it}; {lost} diverged")[2]
+    words = row(result, "{{ trained[0].changes('it') }}; {{ lost }} diverged")[2]
     assert words == "lowers it by 1 (0.87 to 1.13), n = 4; 1 of 5 diverged"
 
 
 def test_all_claims_have_a_page() -> None:
     results = [answer(claim, []) for claim in claims()]
     texts, lessons = pages(results), lessons_page(results)
-    questions = yaml.safe_load((FOLDER / "findings.yaml").read_text())
+    questions = yaml.safe_load((TEXT / "findings.yaml").read_text())
     heads = len({question["whose"] for question in questions})
     assert len(re.findall(r"^\| \w", texts["FINDINGS.md"], re.M)) == heads + len(questions)
     for claim in claims():
-        assert texts[f"claims/{claim.name}.md"].startswith(f"# {claim.statement}\n"), claim.name
-        assert texts["CLAIMS.md"].count(f"(claims/{claim.name}.md)") == (not claim.lesson)
+        assert texts[f"claims/{claim.name}/page.md"].startswith(f"# {claim.statement}\n"), (
+            claim.name
+        )
+        assert texts["CLAIMS.md"].count(f"(claims/{claim.name}/page.md)") == (not claim.lesson)
         assert lessons.count(f"\n### {claim.statement}\n") == bool(claim.lesson)
-    changed = yaml.safe_load((FOLDER / "changes.yaml").read_text())
+    changed = yaml.safe_load((TEXT / "changes.yaml").read_text())
     assert changed.keys() <= {claim.name for claim in claims()}
 
 
 def test_a_statement_of_the_notes_is_kept_by_what_there_is() -> None:
-    notes = yaml.safe_load((FOLDER / "notes.yaml").read_text())
+    notes = yaml.safe_load((TEXT / "notes.yaml").read_text())
     names = {claim.name for claim in claims()}
     keepers = {keeper for said in notes.values() for one in said for keeper in one["kept_by"]}
     assert {name for name in keepers if "/" not in name} <= names

@@ -14,6 +14,7 @@ from rectifiers.claims.judge import answer
 from rectifiers.claims.records import (
     add,
     claim_exclusion_reason,
+    files,
     load,
     load_ensembles,
     owner,
@@ -37,11 +38,11 @@ def signal_records(count: int) -> list[TrainingRecord]:
 
 def test_committed_files_hold_each_run_once() -> None:
     runs = []
-    for path in sorted(COMMITTED.glob("*.jsonl.xz")):
+    for path in files(COMMITTED):
         lines = lzma.decompress(path.read_bytes()).decode().splitlines()
         stored = [parse(line) for line in lines]
         assert [to_json(record) for record in stored] == lines
-        assert {owner(record) for record in stored} == {path.name.partition(".")[0]}
+        assert {owner(record) for record in stored} == {path.parent.name}
         names = [record.run for record in stored]
         assert names == sorted(names)
         runs += names
@@ -55,13 +56,14 @@ def test_loading_returns_the_records_that_were_added(tmp_path: Path) -> None:
     add(tmp_path / "a", [three, one, two])
     add(tmp_path / "b", [one, two, three])
     assert load(tmp_path / "a") == [one, two, three]
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+    for path in files(tmp_path / "a"):
+        other = tmp_path / "b" / path.relative_to(tmp_path / "a")
+        assert path.read_bytes() == other.read_bytes()
 
 
 def test_later_runs_get_a_file_of_their_own(tmp_path: Path) -> None:
     records = signal_records(4)
-    first, second, third = (tmp_path / f"signal{n}.jsonl.xz" for n in ("", ".2", ".3"))
+    first, second, third = (tmp_path / "signal" / f"records{n}.jsonl.xz" for n in ("", ".2", ".3"))
     assert add(tmp_path, records[:2]) == [first]
     before = first.read_bytes()
     assert add(tmp_path, records[1:3]) == [second]
@@ -88,7 +90,7 @@ def test_ensembles_of_one_seed_and_of_a_rows_arms_stand_in_it(tmp_path: Path, mo
     for record, reason in zip(bad, refused, strict=True):
         assert reason in str(claim_exclusion_reason(record))
     everything = [whole, mixed, seeds]
-    assert add(tmp_path, everything) == [tmp_path / "ensembles.jsonl.xz"]
+    assert add(tmp_path, everything) == [tmp_path / "ensembles" / "records.jsonl.xz"]
     assert load(tmp_path) == []
     found = load_ensembles(tmp_path)
     assert found == sorted([whole, mixed, seeds], key=lambda record: record.run)
@@ -110,29 +112,30 @@ def test_rerun_stays_in_its_file(tmp_path: Path) -> None:
     assert owner(rerun) == "xavier14"
     as_group = {"choices.experiment": None, "choices.claim": "xavier14"}
     assert owner(altered(record, as_group)) == "xavier14"
-    assert add(tmp_path, [rerun]) == [tmp_path / "signal.jsonl.xz"]
+    assert add(tmp_path, [rerun]) == [tmp_path / "signal" / "records.jsonl.xz"]
     assert load(tmp_path) == [rerun]
 
 
 def test_failed_add_changes_no_file(tmp_path: Path) -> None:
     one, two = signal_records(2)
     add(tmp_path, [one, two])
-    before = (tmp_path / "signal.jsonl.xz").read_bytes()
+    before = (tmp_path / "signal" / "records.jsonl.xz").read_bytes()
     wrong = two.model_copy(update={"wall_s": float("nan")})
     with pytest.raises(ValueError, match="expected value"):
         add(tmp_path, [altered(one, {"wall_s": 1.5}), wrong])
-    assert (tmp_path / "signal.jsonl.xz").read_bytes() == before
+    assert (tmp_path / "signal" / "records.jsonl.xz").read_bytes() == before
 
 
 @pytest.mark.parametrize("content", [b"", b"no xz", b"{}\n", b"\xff\n"])
 def test_damaged_file_is_never_overwritten(tmp_path: Path, content: bytes) -> None:
     one, two = signal_records(2)
-    path = tmp_path / "signal.jsonl.xz"
+    path = tmp_path / "signal" / "records.jsonl.xz"
     if content.endswith(b"\n"):  # one line among usable ones
         content = lzma.compress(content + to_json(one).encode())
+    path.parent.mkdir()
     path.write_bytes(content)
     for action in (lambda: load(tmp_path), lambda: add(tmp_path, [two])):
-        with pytest.raises(InputError, match=r"signal\.jsonl\.xz is not a usable file of records"):
+        with pytest.raises(InputError, match=r"records\.jsonl\.xz is not a usable file of records"):
             action()
     assert path.read_bytes() == content
 
@@ -156,7 +159,7 @@ def test_a_table_lists_each_run_and_its_measures() -> None:
 
 
 def test_a_figure_is_stale_when_its_numbers_change() -> None:
-    path = ROOT / "results" / "figures" / "claims" / "signal.svg"
+    path = ROOT / "results" / "claims" / "signal" / "figure.svg"
     assert shows(path, description(answer(SIGNAL, RECORDS)))
     changed = [record for record in RECORDS if record.seed < SIGNAL.seeds - 1]
     assert not shows(path, description(answer(SIGNAL, changed)))

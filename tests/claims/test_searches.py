@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+import yaml
 
 from made_up import diverged, epoch, training
+from made_up_claims import DESCRIBED
 from rectifiers.claims.claims import Claim, Search, claims, name_of, parse
 from rectifiers.claims.judge import best_rate, check_rates, rate_means
 from rectifiers.claims.records import arm_hashes
@@ -16,8 +18,9 @@ ARMS = {"relu": ("optim.lr=0.01",), "prelu": ("activation=prelu", "optim.lr=0.1"
 
 
 def claim_with(search: Search) -> Claim:
-    words = {"statement": "x", "source": "x", "whose": "ours", "not_run": "x"}
-    return Claim(name="made_up", arms=ARMS, search=search, **words)
+    described = yaml.safe_load(DESCRIBED) | {"arms": ARMS}
+    described["tests"][0] |= {"of": "prelu", "minus": "relu"}
+    return parse("made_up", described).model_copy(update={"search": search})
 
 
 def found(error: float) -> TrainingRecord:
@@ -119,9 +122,8 @@ def test_arm_is_the_best_of_its_alternatives() -> None:
     ],
 )
 def test_unusable_search_is_refused(given: dict[str, object]) -> None:
-    claim = {"statement": "x", "source": "x", "whose": "ours", "not_run": "x", "search": given}
     with pytest.raises(InputError, match=r"claim/made_up: .*search"):
-        parse("made_up", claim)
+        parse("made_up", yaml.safe_load(DESCRIBED) | {"search": given})
 
 
 def test_the_claims_searches_are_known_by_their_runs() -> None:

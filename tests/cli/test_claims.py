@@ -55,18 +55,22 @@ def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
     place = tmp_path / "project"
     for name in ("src", "conf", "scripts"):
         shutil.copytree(ROOT / name, place / name)
-    (place / "results" / "claims").mkdir(parents=True)
-    shutil.copy(ROOT / "results" / "claims" / "signal.yaml", place / "results" / "claims")
+    shutil.copytree(ROOT / "results" / "text", place / "results" / "text")
+    arms = Path("results", "claims", "signal", "arms.yaml")
+    (place / arms).parent.mkdir(parents=True)
+    shutil.copy(ROOT / arms, place / arms)
     asked = place / "conf" / "claim" / "signal.yaml"
     for other in asked.parent.iterdir():
         if other != asked:
             other.unlink()
     texts = {
-        "findings": '- {question: "Is it kept?", whose: ours, find: {signal: "By {0}."}}\n',
+        "findings": """
+- {question: "Is it kept?", whose: ours, find: {signal: "By {{ tests[0].with_n() }}."}}
+""",
         "notes": 'notes: [{statement: "It is kept.", kept_by: [signal]}]\n',
     }
     for page, text in texts.items():
-        (place / "src" / "rectifiers" / "claims" / f"{page}.yaml").write_text(text)
+        (place / "results" / "text" / f"{page}.yaml").write_text(text)
     # for five
     text = asked.read_text().replace("seeds: 10", "seeds: 5").replace("[0.97, 1.03]", "[0.9, 1.1]")
     asked.write_text(text)

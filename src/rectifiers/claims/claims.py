@@ -21,7 +21,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -302,7 +301,7 @@ def name_of(arm: str, rate: float) -> str:
 
 
 class Claim(Section):
-    """A claim as configured; without tests it is `not_run` for that reason."""
+    """A claim as configured."""
 
     name: str
     statement: str
@@ -319,7 +318,7 @@ class Claim(Section):
     """A criterion that is changed after a run needs other seeds."""
     arms: Mapping[str, tuple[str, ...]] = Field(default={})
     """By name, what is given on the command line besides the experiment."""
-    tests: tuple[Test, ...] = ()
+    tests: tuple[Test, ...] = Field(min_length=1)
     descriptions: tuple[Comparison, ...] = ()
     """What the runs that trained show besides, by no criterion; `<claim>/<arm>` is an arm of
     another claim."""
@@ -333,7 +332,6 @@ class Claim(Section):
     """What a reader must know of the setting, such as why it was changed."""
     is_check: bool = False
     """Whether it follows from theory: its runs test this program and are no evidence."""
-    not_run: str = ""
     undecided: str = ""
     """Why its runs cannot decide, whatever their intervals: a choice beside the one that is
     compared, such as an arm's learning rate, may be what made the effect."""
@@ -348,8 +346,6 @@ class Claim(Section):
         for kind, arm in used:
             if arm not in self.arms:
                 raise ValueError(f"its {kind} names an arm {arm}, which it does not have")
-        if not self.tests and not self.not_run:
-            raise ValueError("it has no tests; give one or more")
         if seen := [test.says for test in self.tests if set(test.arms()) <= set(self.older)]:
             raise ValueError(
                 f"its test '{seen[0]}' has only arms that are older than the criterion"
@@ -357,7 +353,7 @@ class Claim(Section):
         tested = {arm for test in self.tests for arm in test.arms()}
         if fewer := sorted(tested & self.arm_seeds.keys()):
             raise ValueError(f"its tests need all seeds of {fewer[0]}; leave it out of arm_seeds")
-        fewest = max((FEWEST[test.statistic] for test in self.tests), default=0)
+        fewest = max(FEWEST[test.statistic] for test in self.tests)
         if self.seeds < fewest:
             raise ValueError(f"{self.seeds} seeds are too few for an interval; give {fewest}")
         return self
@@ -381,7 +377,7 @@ class Claim(Section):
 
 @functools.cache
 def claims() -> tuple[Claim, ...]:
-    """Return all claims in the order of their names, those that are not run last."""
+    """Return all claims in the order of their names."""
     files = sorted(PLACE.glob("*.yaml"))
     run = [parse(path.stem, load_yaml(path.read_text()).get("claim")) for path in files]
     arms = {f"{claim.name}/{arm}" for claim in run for arm in claim.arms}
@@ -392,8 +388,7 @@ def claims() -> tuple[Claim, ...]:
                     f"claim/{claim.name} describes an arm {arm}, which no claim has; give "
                     "<claim>/<arm>"
                 )
-    left = load_yaml(Path(__file__).with_name("not_run.yaml").read_text())
-    return (*run, *(parse(name, words) for name, words in left.items()))
+    return tuple(run)
 
 
 def parse(name: str, claim: object) -> Claim:

@@ -113,17 +113,19 @@ class Finding:
         least = "at least " if self.is_bound else ""
         return f"{least}{sign * self.effect:.3g}{unit}{spread}"
 
-    def __format__(self, spec: str) -> str:
-        """Return the text with n. With `the error|points` it says whether the interval lowers or
-        raises the error, and by how many points; of a share, with `train`, that 6 of 6 seeds
-        train."""
-        what, _, unit = spec.partition("|")
-        if self.is_share:
-            return self.text(f" {what}" * bool(what))
-        if not what:
-            return f"{self.text()}, n = {self.n}"
+    def with_n(self) -> str:
+        """Return the effect with its interval and n."""
+        return self.text() if self.is_share else f"{self.text()}, n = {self.n}"
+
+    def seeds(self, verb: str) -> str:
+        """Return a share with what the seeds do, as in `6 of 6 seeds train`."""
+        return self.text(f" {verb}")
+
+    def changes(self, what: str, unit: str = "") -> str:
+        """Return whether `what` is lowered or raised, as far as the interval says so, and by how
+        much."""
         sign = -1 if self.high < 0 else 1
-        text = f"{self.text(f' {unit}' * bool(unit), sign)}, n = {self.n}"
+        text = f"{self.text(f' {unit}' if unit else '', sign)}, n = {self.n}"
         if self.low > 0 or self.high < 0:
             return f"{'lowers' if self.high < 0 else 'raises'} {what} by {text}"
         return f"makes no clear difference to {what}: {text}"
@@ -266,8 +268,6 @@ class ClaimResult:
 
 def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
     """Return the claim's verdict on records that answer claims."""
-    if not claim.tests:
-        return ClaimResult(claim, Verdict.NOT_RUN)
     records = list(records)
     runs = runs_of(claim, records)
     tests = [_test_result(test, claim.seeds, runs) for test in claim.tests]

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from statistics import fmean
 
 from rectifiers.claims.claims import FEWEST, Claim, Test, claims
@@ -17,15 +16,13 @@ from rectifiers.claims.judge import (
     rate_means,
 )
 from rectifiers.claims.records import arm_hash, runs_of, search_runs
-from rectifiers.results.documents import listed, literal, markdown, without_html
+from rectifiers.results.documents import TEXT, listed, literal, markdown, render, without_html
 from rectifiers.results.frame import SAME_IMAGES, length_of
 from rectifiers.runs.identity import without
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.files import load_yaml
 
-FOLDER = Path(__file__).parent
-FIGURES = "figures/claims"  # below results/
 LARGEST_SMALL_PX = 16
 UNTRAINED = 1e-20  # a learning rate below it moves no weight
 CONTENTS = {"9cc199493aade0c6e1fea908bb89d1a1": "imagenette"}  # what a folder of images holds
@@ -53,7 +50,7 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
         lines.append(_test_line(test))
         lines += [_test_line(test.trained)] if test.trained and test.trained.finding.n else []
     lines += map(_test_line, result.descriptions)
-    changes = load_yaml((FOLDER / "changes.yaml").read_text())
+    changes = load_yaml((TEXT / "changes.yaml").read_text())
     return render(
         "claim",
         result=result,
@@ -62,7 +59,6 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
         whose=WHOSE[result.claim.whose],
         source=_with_links(result.claim.source),
         note=_with_links(result.claim.note),
-        folder=f"../{FIGURES}",
         has_figure=has_figure(result),
         lacks_identity=lacks_identity(result, records),
         beside_identity=beside_identity(result, records),
@@ -77,7 +73,7 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
 def reason(result: ClaimResult) -> str:
     """Return what follows a claim's verdict on its page: why, where its tests do not all say so."""
     claim, tests = result.claim, result.deciding_tests()
-    if why := claim.not_run or claim.undecided:
+    if why := claim.undecided:
         return f": {why}"
     if result.verdict is Verdict.NOT_RUN:
         return ": no run of its tests is committed; the command below makes the runs"
@@ -133,7 +129,7 @@ def _criterion(test: Test) -> str:
 def _with_links(text: str) -> str:
     """Return a text with links where it mentions a claim, as in `claim/signal`."""
     names = {claim.name for claim in claims()}
-    return MENTION.sub(lambda m: f"[{m[1]}]({m[1]}.md)" if m[1] in names else m[0], text)
+    return MENTION.sub(lambda m: f"[{m[1]}](../{m[1]}/page.md)" if m[1] in names else m[0], text)
 
 
 def _arms(claim: Claim, records: Sequence[TrainingRecord]) -> str:
@@ -285,16 +281,3 @@ def _or(numbers: Iterable[int]) -> str:
     """The distinct numbers in order, as in `4, 11 or 30`."""
     *first, last = (f"{number:,}" for number in sorted(set(numbers)))
     return f"{', '.join(first)} or {last}" if first else last
-
-
-def render(name: str, **values: object) -> str:
-    """Return the page of a template of this package."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template(f"{name}.md.j2").render(values)

@@ -1,10 +1,10 @@
 """The records of the claims' runs, in compressed files, and whether a criterion is older than they
 are.
 
-`results/claims/<claim>.jsonl.xz` holds one record per line, sorted by run id: those that were run
-as `claim=<claim>`, and not again those that another claim shares. Runs that are collected later
-go to `<claim>.2.jsonl.xz` and so on, because git keeps every version of a compressed file in full.
-`ensembles.jsonl.xz` holds the averages of several claims' runs.
+`results/claims/<claim>/records.jsonl.xz` holds one record per line, sorted by run id: those that
+were run as `claim=<claim>`, and not again those that another claim shares. Runs that are collected
+later go to `records.2.jsonl.xz` and so on, because git keeps every version of a compressed file in
+full. The folder `ensembles` holds the averages of several claims' runs.
 """
 
 import csv
@@ -31,6 +31,7 @@ SUFFIX = ".jsonl.xz"
 ENSEMBLES = "ensembles"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
 FOLDERS = ("conf/claim", "conf/experiment/claim")  # of claims: the present one, and the first
+TABLES = ("/runs.csv", ".csv")  # of a claim's runs: where it is, and where it was
 LARGEST_BYTES, LARGEST_PACKED = 2**28, 2**26  # of one file, unpacked and as it lies there
 RUN_FIELDS = {"seeds": 0, "first_seed": 0, "older": []}  # of a claim, with their defaults
 CRITERION_FIELDS = (  # of a test
@@ -58,7 +59,7 @@ def arm_of(run: TrainingRecord | Member) -> str:
 
 def arms_path(claim: Claim) -> Path:
     """Return the file that holds the hashes of the claim's arms."""
-    return RECORDS / f"{claim.name}.yaml"
+    return RECORDS / claim.name / "arms.yaml"
 
 
 def digest(claim: Claim) -> str:
@@ -70,9 +71,10 @@ def digest(claim: Claim) -> str:
 def arm_hashes() -> dict[str, dict[str, str]]:
     """Return the hashes of the arms of each claim, those of its search among them, by name.
 
-    `scripts/report.py claims` writes them to `results/claims/<claim>.yaml`."""
-    paths = map(arms_path, (claim for claim in claims() if claim.arms))
-    return {path.stem: load_yaml(path.read_text())["arms"] for path in paths if path.exists()}
+    `scripts/report.py claims` writes them to `results/claims/<claim>/arms.yaml`."""
+    paths = {claim.name: arms_path(claim) for claim in claims()}
+    known = {name: path for name, path in paths.items() if path.exists()}
+    return {name: load_yaml(path.read_text())["arms"] for name, path in known.items()}
 
 
 def claim_exclusion_reason(record: Record) -> str | None:
@@ -129,8 +131,8 @@ def _of_seeds(
 
 
 def owner(record: Record) -> str:
-    """Return the name of the file that holds the record: the claim that ran it, else the first by
-    name that has its arm; ensembles have one of their own."""
+    """Return the name of the folder that holds the record: that of the claim that ran it, else of
+    the first by name that has its arm; ensembles have one of their own."""
     if isinstance(record, EnsembleRecord):
         return ENSEMBLES
     arms = arm_hashes()
@@ -150,7 +152,7 @@ def load(folder: Path) -> list[TrainingRecord]:
 
 def load_ensembles(folder: Path) -> list[EnsembleRecord]:
     """Return the records in `folder` of ensembles of claims' runs, sorted by id."""
-    found = _read_usable(folder.glob(f"{ENSEMBLES}*{SUFFIX}"))
+    found = _read_usable(files(folder, ENSEMBLES))
     return [record for record in found if isinstance(record, EnsembleRecord)]
 
 
@@ -160,9 +162,9 @@ def _read_usable(paths: Iterable[Path]) -> list[Record]:
     return sorted(usable, key=lambda record: record.run)
 
 
-def files(folder: Path) -> list[Path]:
-    """Return the files of records in a folder."""
-    return sorted(folder.glob(f"*{SUFFIX}"))
+def files(folder: Path, claim: str = "*") -> list[Path]:
+    """Return the files of records below a folder, of one claim or of all."""
+    return sorted(folder.glob(f"{claim}/records*{SUFFIX}"))
 
 
 def read(path: Path) -> list[Record]:
@@ -206,8 +208,8 @@ def add(folder: Path, new: Iterable[Record]) -> list[Path]:
 
 def _next_path(folder: Path, claim: str) -> Path:
     """Return the first file of a claim's that is not there."""
-    parts = itertools.chain([claim], (f"{claim}.{part}" for part in itertools.count(2)))
-    paths = (folder / f"{part}{SUFFIX}" for part in parts)
+    names = itertools.chain(["records"], (f"records.{part}" for part in itertools.count(2)))
+    paths = (folder / claim / f"{name}{SUFFIX}" for name in names)
     return next(path for path in paths if not path.exists())
 
 
@@ -250,8 +252,8 @@ def check_criteria(
                     f"claim/{claim.name}: arm {arm} has other overrides than in commit "
                     f"{commit[:8]}, which ran its seed {seed}; {remedy}"
                 )
-        table = f"results/claims/{claim.name}.csv"
-        for commit in versions(table):
+        paths = (f"results/claims/{claim.name}{end}" for end in TABLES)
+        for commit, table in ((commit, path) for path in paths for commit in versions(path)):
             rows, then = read(commit, table), _claim_file(claim, commit, read)
             if rows is None or then is None or criterion(then) == criterion(text):
                 continue

@@ -7,21 +7,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from rectifiers.claims.claims import Claim, claims
-from rectifiers.claims.judge import NO_VERDICT, ClaimResult, Finding, Verdict
+from rectifiers.claims.judge import NO_VERDICT, ClaimResult, Verdict
 from rectifiers.claims.measures import error, has_diverged
-from rectifiers.claims.page import (
-    FIGURES,
-    FOLDER,
-    WHOSE,
-    claim_page,
-    data_of,
-    is_small,
-    lengths,
-    render,
-    scale,
-)
+from rectifiers.claims.page import WHOSE, claim_page, data_of, is_small, lengths, scale
 from rectifiers.claims.records import arm_hashes, arm_of, owner, runs_of
-from rectifiers.results.documents import listed, markdown
+from rectifiers.results.documents import TEXT, listed, markdown, render, sentence
 from rectifiers.results.frame import code_of, machine_of, protocol_exclusion_reason
 from rectifiers.results.tables import Row, layout
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
@@ -96,7 +86,7 @@ def pages(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()
     texts = {"CLAIMS.md": claims_page(results), "REPORT.md": report_page(results, records)}
     texts["FINDINGS.md"] = findings_page(results)
     for result in results:
-        texts[f"claims/{result.claim.name}.md"] = claim_page(result, records)
+        texts[f"claims/{result.claim.name}/page.md"] = claim_page(result, records)
     return texts
 
 
@@ -108,7 +98,7 @@ def lessons_page(results: Sequence[ClaimResult]) -> str:
             ["the notes say", "kept by"],
             [[said["statement"], _kept_by(said["kept_by"], names)] for said in statements],
         )
-        for subject, statements in load_yaml((FOLDER / "notes.yaml").read_text()).items()
+        for subject, statements in load_yaml((TEXT / "notes.yaml").read_text()).items()
     }
     lessons = [
         {
@@ -124,7 +114,7 @@ def lessons_page(results: Sequence[ClaimResult]) -> str:
         for result in results
         if result.claim.lesson
     ]
-    return render("lessons", notes=notes, lessons=lessons, folder=FIGURES)
+    return render("lessons", notes=notes, lessons=lessons)
 
 
 def _kept_by(keepers: Iterable[str], names: Container[str]) -> str:
@@ -134,7 +124,7 @@ def _kept_by(keepers: Iterable[str], names: Container[str]) -> str:
         is_page = "/" in kept
         if not is_page and kept not in names:
             raise InputError(f"{kept}, which notes.yaml names, is not a claim")
-        path = f"../{kept}" if is_page else f"../results/claims/{kept}.md"
+        path = f"../{kept}" if is_page else f"../results/claims/{kept}/page.md"
         links.append(f"[{Path(kept).stem}]({path.removeprefix('../docs/')})")
     return ", ".join(links) or "nothing yet"
 
@@ -142,7 +132,7 @@ def _kept_by(keepers: Iterable[str], names: Container[str]) -> str:
 def findings_page(results: Sequence[ClaimResult]) -> str:
     """Return FINDINGS.md: a table for the paper's claims, our own questions, and a reader's."""
     tables: dict[str, str] = {}
-    entries = load_yaml((FOLDER / "findings.yaml").read_text())
+    entries = load_yaml((TEXT / "findings.yaml").read_text())
     for whose in ("paper", "ours", "notes"):
         chosen = [entry for entry in entries if entry["whose"] == whose]
         head, *rows = answer_rows(chosen, results) if chosen else [[]]
@@ -159,7 +149,7 @@ def answer_rows(entries: Sequence[JsonObject], results: Iterable[ClaimResult]) -
     for entry in entries:
         cells = [entry[key] for key in asked]
         for name, words, verdict in _answers(entry["find"], by_name):
-            evidence = f"{scale(by_name[name])}, [figure]({FIGURES}/{name}.svg)"
+            evidence = f"{scale(by_name[name])}, [figure](claims/{name}/figure.svg)"
             rows.append([*cells, words or "-", evidence if words else "-", verdict])
             cells = [""] * len(asked)
     return rows
@@ -184,7 +174,7 @@ def _answers(
 def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
     """Return by the title of a table in TABLES.md the paper's conclusion, and beside it what each
     claim finds, with its verdict."""
-    path = FOLDER / "conclusions.yaml"
+    path = TEXT / "conclusions.yaml"
     by_name = {result.claim.name: result for result in results}
     texts = {}
     for entry in load_yaml(path.read_text()):
@@ -197,31 +187,28 @@ def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
 
 def _linked(result: ClaimResult) -> str:
     name, part = result.claim.name, result.deciding_part()
-    return f"{result.verdict.shown} ([{name}](claims/{name}.md){f', {part}' * bool(part)})"
+    return f"{result.verdict.shown} ([{name}](claims/{name}/page.md){f', {part}' * bool(part)})"
 
 
 def _in_words(text: str, result: ClaimResult) -> str:
-    """Return a text with the effects that it names: {0} the first test, {d0} the first description,
-    {t0} the first test where no run diverged, {lost} how many of its runs did, {answer} the verdict
-    as a reply, {length} the epochs and steps."""
-    tests, lost = result.tests, result.tests[0].diverged.values()
-    named: dict[str, Finding | str] = {"answer": ANSWERS.get(result.verdict, "Undecided")}
-    named["length"] = lengths(result.records)
-    named["lost"] = ", ".join(f"{n} of {tests[0].seeds}" for n in lost if n)
-    named |= {f"d{i}": described.finding for i, described in enumerate(result.descriptions)}
-    named |= {f"t{i}": test.trained.finding for i, test in enumerate(tests) if test.trained}
-    try:
-        return text.format(*(test.finding for test in tests), **named)
-    except (KeyError, IndexError) as missing:
-        raise InputError(
-            f"the words for {result.claim.name} name {missing}, which it has not"
-        ) from missing
+    """Return a text with the findings that it names (results/text/findings.yaml says how)."""
+    first = result.tests[0]
+    lost = [f"{n} of {first.seeds}" for n in first.diverged.values() if n]
+    return sentence(
+        text,
+        tests=[test.finding for test in result.tests],
+        trained=[test.trained and test.trained.finding for test in result.tests],
+        descriptions=[description.finding for description in result.descriptions],
+        lost=", ".join(lost),
+        answer=ANSWERS.get(result.verdict, "Undecided"),
+        length=lengths(result.records),
+    )
 
 
 def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord]) -> str:
     """Return REPORT.md: of each finding its first experiment and all that contradict, by verdict,
     the negative first; and what all runs took."""
-    path = FOLDER / "findings.yaml"
+    path = TEXT / "findings.yaml"
     by_name = {result.claim.name: result for result in results}
     lines: dict[str, str] = {}  # by claim; where two questions name one, the first
     for entry in load_yaml(path.read_text()):
@@ -230,7 +217,7 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
             name = result.claim.name
             words = _in_words(entry["find"][name], result)
             asked = entry["question"] + ASKERS[entry["whose"]]
-            lines.setdefault(name, f"{asked} {words} ([{name}](claims/{name}.md))")
+            lines.setdefault(name, f"{asked} {words} ([{name}](claims/{name}/page.md))")
     groups: dict[str, list[str]] = {}
     for result in in_order([by_name[name] for name in lines]):
         groups.setdefault(result.verdict.shown, []).append(lines[result.claim.name])
@@ -298,7 +285,7 @@ def _claim_row(result: ClaimResult) -> list[str]:
     n = dict.fromkeys(test.counts() for test in result.tests)
     part = result.deciding_part()
     verdict = result.verdict.shown + " (a check)" * claim.is_check + f" ({part})" * bool(part)
-    cells = [f"[{claim.name}](claims/{claim.name}.md)", verdict, claim.statement]
+    cells = [f"[{claim.name}](claims/{claim.name}/page.md)", verdict, claim.statement]
     is_run = bool(result.records)
     return [*cells, *("<br>".join(x) if is_run else "-" for x in (effects, n)), scale(result)]
 

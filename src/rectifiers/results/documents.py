@@ -1,6 +1,7 @@
 """Documents that are committed and made from records: tables as Markdown, figures as SVG, blocks of
 a page; written, or compared with what they would be."""
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from xml.sax.saxutils import escape
 from rectifiers.results.statistics import mean_of
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import atomic_file, write_text
+from rectifiers.runtime.files import CONF, atomic_file, write_text
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from matplotlib.figure import Figure
 
+TEXT = CONF.parent / "results" / "text"  # sentences about results, and the pages' templates
 END = "<!-- end -->"
 BARE = re.compile(r"[-+]?\d[\d,.]*|-?")  # a cell that is a number, or has none
 NUMBER = re.compile(r"[-+]?\d[\d,.]*([ <].*)?|-?")  # a cell that begins with one
@@ -92,6 +95,33 @@ def literal(text: str) -> str:
 def without_html(text: str) -> str:
     """Return a Markdown text in which no element but a line break begins."""
     return ELEMENT.sub("&lt;", text)
+
+
+def render(name: str, **values: object) -> str:
+    """Return the page of a template of `results/text/`."""
+    return _templates().get_template(f"{name}.md.j2").render(values)
+
+
+def sentence(text: str, **values: object) -> str:
+    """Return a text with these values; raise an InputError where it names one that is not there."""
+    from jinja2 import UndefinedError
+
+    try:
+        return _templates().from_string(text).render(values)
+    except UndefinedError as missing:
+        raise InputError(f"'{text}' names what there is not ({missing})") from missing
+
+
+@functools.cache
+def _templates() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(TEXT),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
 
 
 def filled(document: str, name: str, text: str) -> str:

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rectifiers.results.documents import Table, estimate, literal
+from rectifiers.results.documents import Table, estimate, literal, render
 from rectifiers.results.frame import (
     PAPERS_DATA,
     PAPERS_SETTING,
@@ -37,28 +37,6 @@ TABLE_3 = {"VGG-19": "vgg19", "A": "model_a", "B": "model_b", "C": "model_c"}
 FIGURES = {"Figure 2: the 22-layer model with ReLU": 3, "Figure 3: the 30-layer model with ReLU": 9}
 FIGURE_ARMS = {"He": "he", "Xavier (1/n)": "xavier"}
 MEASURES = ("ece", "nll", "brier")
-HEAD = """# Tables
-
-Made by `make table` from `results/records/` and the claims' runs in `results/claims/`; do not edit. Errors are in
-percent. Intervals are 95 % intervals over seeds (Student's t): they say what other seeds would do, not what other test
-images would. Means and paired differences leave out diverged runs; the cell of the error says how many diverged.
-(Claims count a diverged run with the error of guessing.)
-Results on other data than ImageNet say nothing about the paper's numbers. "Each arm at its own rate" means the learning rate that a search on
-validation images found best; on Imagenette models B, C and VGG-19 have that of A. Other arms share the paper's rate,
-and each run drops it when its own validation error stalls, so a difference between arms includes the effect of these
-drops. Runs that were tested on the images that decide when the rate drops, as in the paper, have columns of their own,
-because such a test flatters the run.
-
-- The fully connected layers start with the paper's small std (0.01, 0.01 and 0.001, divided by the root of the width).
-  "Large fc std" means that they start with the std of He or Xavier, and training is less stable
-  ([small_fc_stability](claims/small_fc_stability.md)).
-- The paper trains for 75 epochs of ImageNet, 750,000 steps. Shorter runs compare how fast the arms learn, not the errors
-  that they would reach.
-- Calibration errors of the committed records are upper bounds: a confidence that single precision rounds to 1 had a bin of
-  its own beside the 15, and records keep no scores from which to compute them again.
-- Imagenette is the copy of 224 x 224 px. Larger scales (jitter to 256 px, dense testing at 240, multi-view at 280) are
-  enlargements.
-"""  # noqa: E501
 
 
 def load(folder: Path) -> list[Record]:
@@ -96,7 +74,7 @@ def layout() -> list[JsonObject]:
 
 def render_markdown(tables: Sequence[Table]) -> str:
     """Return the whole document as Markdown."""
-    return "\n".join([HEAD, *(table.markdown() for table in tables)])
+    return "\n".join([render("tables"), *(table.markdown() for table in tables)])
 
 
 def document(
