@@ -55,12 +55,10 @@ def test(arguments: list[str]) -> None:
         return
     runs = [of_run(name, values, trust) for name in names]
     if len(runs) == 1:
-        from rectifiers.training.train import train
+        from rectifiers.training.train import publish, train
 
         trained = train(*runs[0])
         if not trained.fresh and runs[0][0].logger and world().rank == 0:
-            from rectifiers.training.loggers import publish
-
             publish(runs[0][0], trained)
         outcome: AnyOutcome = trained
     else:

@@ -10,6 +10,7 @@ from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers.activation_modules import SMOOTH, leaky_slope, shape, telu
 from rectifiers.gains import describe, moments, normal_rule
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
 from rectifiers.training import functions
@@ -92,21 +93,25 @@ def test_fifty_shaped_layers_tell_inputs_apart() -> None:
     assert end(A.dks(1, depth=50), 1.0) < 0.6
 
 
+def described(config: RunConfig) -> str | None:
+    return functions.describe_activation(config, functions.import_functions(config)["activation"])
+
+
 def test_depth_is_that_of_the_network_of_rows() -> None:
     for model, nonlinear in (("mlp", 3), ("small14", 13), ("small30", 29)):
         config = compose_config("activation=tat_leaky_relu", f"model={model}")
-        assert functions.describe_activation(config) == describe(
-            A.tat_leaky_relu(1, depth=nonlinear)
-        )
+        assert described(config) == describe(A.tat_leaky_relu(1, depth=nonlinear))
     config = compose_config("activation=dks", "activation.depth=50", "model=mlp")
-    assert functions.describe_activation(config) == describe(A.dks(1, depth=50))
+    assert described(config) == describe(A.dks(1, depth=50))
 
 
 def test_unknown_depth_must_be_given() -> None:
     for activation in ("dks", "tat_leaky_relu"):
         with pytest.raises(InputError, match=r"activation\.depth=null is .*.*give the number of"):
-            functions.check_functions(compose_config(f"activation={activation}", "model=resnet20"))
-        functions.check_functions(
+            functions.checked_functions(
+                compose_config(f"activation={activation}", "model=resnet20")
+            )
+        functions.checked_functions(
             compose_config(f"activation={activation}", "activation.depth=19", "model=resnet20")
         )
 

@@ -10,6 +10,7 @@ from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers import gains
 from rectifiers.activation_modules import Maxout, outputs, pieces
+from rectifiers.chains import LayerReport
 from rectifiers.data.sources import digits
 from rectifiers.prelu import PReLU
 from rectifiers.runs.config import RunConfig
@@ -159,8 +160,12 @@ def test_longer_patterns_go_first() -> None:
     assert isinstance(A.by_layer(4, "fc1", "elu", None), nn.ELU)
 
 
+def built(config: RunConfig) -> tuple[nn.Module, list[LayerReport]]:
+    return build.build_network(config, functions.import_functions(config), digits(), None)
+
+
 def test_layers_have_own_activations_and_gains() -> None:
-    network, report = build.build_network(config(MIXED), digits(), None)
+    network, report = built(config(MIXED))
     fc = [module for module, _ in network.activations().values()]
     kinds = [PReLU, nn.LeakyReLU, nn.Tanh, nn.LeakyReLU]
     assert [type(module) for module in fc] == kinds
@@ -178,7 +183,7 @@ def test_layers_have_own_activations_and_gains() -> None:
 def test_one_activation_for_all_layers_is_that_activation() -> None:
     x = torch.randn(3, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     chosen = (config("activation.default=tanh"), compose_config(*MLP, "activation=tanh"))
-    assert torch.equal(*(build.build_network(one, digits(), None)[0](x) for one in chosen))
+    assert torch.equal(*(built(one)[0](x) for one in chosen))
 
 
 @pytest.mark.parametrize(
@@ -194,11 +199,11 @@ def test_one_activation_for_all_layers_is_that_activation() -> None:
 )
 def test_a_choice_that_cannot_be_made_is_refused(override: str, message: str) -> None:
     with pytest.raises(InputError, match=rf"activation\.{message}"):
-        functions.check_functions(config(f"activation.{override}"))
+        functions.checked_functions(config(f"activation.{override}"))
 
 
 def test_layers_agree_in_channels() -> None:
     with pytest.raises(InputError, match=r"activation of fc_1 reads 2 and gives 1 channels"):
-        build.build_network(config("activation.layers={fc_1: maxout}"), digits(), None)
+        built(config("activation.layers={fc_1: maxout}"))
     with pytest.raises(InputError, match=r"activation=by_layer .* model\._target_=.*resnet"):
-        build.build_network(compose_config("activation=by_layer", "model=resnet20"), digits(), None)
+        built(compose_config("activation=by_layer", "model=resnet20"))

@@ -16,7 +16,7 @@ from rectifiers.initialization import initialize
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.resnet import Block, resnet
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.functions import check_functions
+from rectifiers.training.functions import checked_functions
 
 SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 16}
 
@@ -158,4 +158,4 @@ def test_steps_move_scores_alike_at_any_depth() -> None:
 )
 def test_chain_is_refused_before_data_are_opened(given: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match=r"init=fixup is for residual networks whose branches"):
-        check_functions(compose_config("data=digits8", *given, "init=fixup"))
+        checked_functions(compose_config("data=digits8", *given, "init=fixup"))

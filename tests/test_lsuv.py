@@ -20,7 +20,7 @@ from rectifiers.runtime.distributed import World
 from rectifiers.runtime.errors import InputError
 from rectifiers.tracing import batch_stats_mode
 from rectifiers.training.build import build_data, build_network, initial_network
-from rectifiers.training.functions import check_functions
+from rectifiers.training.functions import checked_functions, import_functions
 
 DIGITS = ("data=digits8", "logger=none", "data.num_workers=0")
 
@@ -69,9 +69,9 @@ def is_orthonormal_up_to_scale(weight: Tensor) -> bool:
 )
 def test_responses_to_the_first_batch_have_unit_variance(given, fitted) -> None:
     config = compose_config(*DIGITS, *given, "init=lsuv", f"cache_dir={fitted}")
-    check_functions(config)
+    checked_functions(config)
     setup = AnalysisSetup(config)
-    network, report = initial_network(config, setup.data, setup.preprocess)
+    network, report = setup.initial_network(config.seed)
     found = variances(network, setup.preprocess(setup.data.first_batch(config.seed)))
     assert len(found) == len(report) == sum(p.dim() > 1 for p in network.parameters())
     assert all(abs(variance - 1) < 0.1 for variance in found.values()), found
@@ -88,13 +88,11 @@ def test_ranks_start_from_equal_bits(fitted: Path) -> None:
     setup = AnalysisSetup(config)
     shares = [build_data(config, setup.source, World(rank, 3, rank)) for rank in range(3)]
     states = [
-        initial_network(config, data, setup.preprocess)[0].state_dict()
+        initial_network(config, setup.functions, data, setup.preprocess)[0].state_dict()
         for data in (setup.data, *shares)
     ]
     assert all(same_bits(states[0], state) for state in states[1:])
-    other = initial_network(config.replaced({"seed": 1}), setup.data, setup.preprocess)[
-        0
-    ].state_dict()
+    other = setup.initial_network(1)[0].state_dict()
     assert not same_bits(states[0], other)
 
 
@@ -213,9 +211,10 @@ def test_vanishing_run_is_refused(overrides: str, message: str, fitted: Path) ->
     config = compose_config(*DIGITS, *overrides.split(), "init=lsuv", f"cache_dir={fitted}")
     setup = AnalysisSetup(config)
     with pytest.raises(InputError, match=message):
-        initial_network(config, setup.data, setup.preprocess)
+        setup.initial_network(config.seed)
 
 
 def test_rows_without_images_are_refused() -> None:
+    config = compose_config(*DIGITS, "model=mlp", "init=lsuv")
     with pytest.raises(InputError, match=r"measures responses, and there are no images here"):
-        build_network(compose_config(*DIGITS, "model=mlp", "init=lsuv"), digits(), None)
+        build_network(config, import_functions(config), digits(), None)

@@ -14,7 +14,6 @@ from rectifiers import activations as A
 from rectifiers.activation_modules import outputs, pieces
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.runs.identity import run_id, science
-from rectifiers.training.build import initial_network
 
 DEPTH, WIDTH = 50, 256
 
@@ -180,8 +179,8 @@ def test_a_run_with_an_empirical_start_has_responses_of_one(
     given = (*DIGITS, *settings, "activation=gelu", "init.mode=empirical", "init.fc_std=null")
     config = compose_config(*given, f"cache_dir={tmp_path}")
     setup = AnalysisSetup(config)
-    network, report = initial_network(config, setup.data, setup.preprocess)
-    again, _ = initial_network(config, setup.data, setup.preprocess)
+    network, report = setup.initial_network(config.seed)
+    again, _ = setup.initial_network(config.seed)
     assert same_bits(network.state_dict(), again.state_dict())
     assert len(report) == sum(p.dim() > 1 for p in network.parameters())
     json.dumps([vars(entry) for entry in report])

@@ -182,10 +182,12 @@ def load(path: Path) -> Known:
 def prepare(overrides: Overrides) -> None:
     """Decode the photographs and fit the preprocessing once, before processes share both."""
     from rectifiers.training import build
+    from rectifiers.training.functions import import_functions
 
     config = compose_job(overrides)[0].replaced({"trainer.accelerator": "cpu"})
-    source = build.inspect_source(build.open_source(config), config)
-    build.build_preprocess(config, build.build_data(config, source))
+    functions = import_functions(config)
+    source = build.inspect_source(build.open_source(config, functions), config)
+    build.build_preprocess(config, functions, build.build_data(config, source))
 
 
 def folders_of(runs: Runs) -> dict[Name, Path]:

@@ -22,8 +22,9 @@ from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
-from rectifiers.training import build, functions
+from rectifiers.training import build
 from rectifiers.training.checkpoints import load_weights
+from rectifiers.training.functions import import_functions
 from rectifiers.training.train import Outcome, train
 from sentences import sentence as sentence_of
 
@@ -99,10 +100,10 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     whole = records.load(Path(done.stdout.splitlines()[-1]))
     assert whole.science == {"members": sorted(ids)}
     config = compose_config(*SIZES, "evaluation=[center,dense]")
-    source = build.open_source(config)
+    functions = import_functions(config)
+    source = build.open_source(config, functions)
     for name in ("center", "dense"):
-        target = config.evaluation.protocols[name]
-        protocol = functions.import_function(f"evaluation.{name}", target)(32)
+        protocol = functions[f"evaluation.{name}"](32)
         members = []
         for part in sorted(parts, key=lambda part: part.record.run):
             scored = Scored(config, part.path.parent)
@@ -129,7 +130,9 @@ class Scored(torch.nn.Module):
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         super().__init__()
-        self.network = build.build_network(config, build.open_source(config), None)[0]
+        functions = import_functions(config)
+        source = build.open_source(config, functions)
+        self.network = build.build_network(config, functions, source, None)[0]
         self.preprocess = load_preprocess(folder / "statistics.pt")
         self.network.load_state_dict(own_weights(folder))
 

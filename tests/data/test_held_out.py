@@ -20,13 +20,14 @@ from rectifiers.data.splits import choose
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import inspect_source, open_source
+from rectifiers.training.functions import import_functions
 
 CLASSES = ("a", "b", "c")
 
 
 def opened(*overrides: str) -> Source:
     config = compose_config(*overrides)
-    return inspect_source(open_source(config), config)
+    return inspect_source(open_source(config, import_functions(config)), config)
 
 
 @settings(max_examples=50, deadline=None)

@@ -20,6 +20,7 @@ from rectifiers.data.sources import ArraySplit, Source, digits
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_data, build_preprocess, inspect_source, open_source
+from rectifiers.training.functions import import_functions
 
 GEOMETRY = Geometry(10, 8, True)
 
@@ -85,8 +86,9 @@ def test_a_users_function_that_changed_is_fitted_anew(tiny, tmp_path, monkeypatc
         )
         sys.modules.pop("a_users_preprocess", None)
         importlib.invalidate_caches()
-        source = inspect_source(open_source(config), config)
-        keys.append(build_preprocess(config, build_data(config, source))[1])
+        functions = import_functions(config)
+        source = inspect_source(open_source(config, functions), config)
+        keys.append(build_preprocess(config, functions, build_data(config, source))[1])
     assert keys[0] != keys[1] == keys[2]
 
 

@@ -26,6 +26,7 @@ from rectifiers.models.network import Network, SpatialPyramid
 from rectifiers.models.rows import multiply_adds
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
+from rectifiers.training.functions import import_functions
 
 
 class Small(nn.Module):
@@ -36,7 +37,9 @@ class Small(nn.Module):
         config = compose_config(
             f"model={model}", "model.width=0.0625", "data.resize_px=224", f"data.crop_px={crop_px}"
         )
-        self.network: Network = build.build_network(config, digits(), None)[0]
+        self.network: Network = build.build_network(
+            config, import_functions(config), digits(), None
+        )[0]
         with torch.no_grad():
             self.network.head[-1].weight.mul_(size)
         mean = torch.linspace(90, 160, crop_px**2).view(1, crop_px, crop_px)

@@ -14,6 +14,7 @@ from rectifiers.cli.composition import composed
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source, digits
 from rectifiers.gains import Moments, describe
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
@@ -56,7 +57,7 @@ def test_setting_that_no_row_refers_to_is_refused(typed: list[str], key: str) ->
 def test_unknown_setting_of_a_schedule_is_refused(scheduler: str) -> None:
     config = compose_config(f"scheduler={scheduler}", "+scheduler.foo=1")
     with pytest.raises(InputError, match=r"scheduler\.foo is not known"):
-        functions.check_functions(config)
+        functions.checked_functions(config)
 
 
 @pytest.mark.parametrize("option", GROUPS["preprocess"])
@@ -71,6 +72,10 @@ def test_every_preprocess_fits_real_images(option: str) -> None:
     vector = {"pca": 144, "pca_whiten": 144, "pca_reduce": 100}
     assert fitted.flat_output == vector.get(option)
     assert out.shape[1:] == ((1, 12, 12) if fitted.flat_output is None else (fitted.flat_output,))
+
+
+def built(config: RunConfig, source: Source, *images: Any) -> tuple[nn.Module, list[Any]]:
+    return build.build_network(config, functions.import_functions(config), source, None, *images)
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +108,13 @@ def test_every_pair_goes_together(source: Source, model: str, init: str, activat
     config = compose_config(f"model={model}", *SMALL).replaced(chosen)
     if config.model.target and activation == "maxout":
         with pytest.raises(InputError, match=r"Maxout reads 2 and gives 1 channels per unit,"):
-            build.build_network(config, source, None)
+            built(config, source)
         return
     if init == "fixup" and model != "mlp_shortcuts":  # which is residual, and has no normalisation
         with pytest.raises(InputError, match=r"init=fixup is for residual networks"):
-            build.build_network(config, source, None)
+            built(config, source)
         return
-    network, report = build.build_network(config, source, None, lambda: torch.randn(4, 1, 32, 32))
+    network, report = built(config, source, lambda: torch.randn(4, 1, 32, 32))
     layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     assert len(report) == len(layers)
     scores = network.eval()(torch.randn(2, 1, 32, 32))
@@ -120,7 +125,7 @@ def test_every_pair_goes_together(source: Source, model: str, init: str, activat
 @pytest.mark.parametrize("activation", GROUPS["activation"])
 def test_every_activation_builds(source: Source, activation: str) -> None:
     config = compose_config(f"activation={activation}", "model=mlp", *SMALL)
-    network, _ = build.build_network(config, source, None)
+    network, _ = built(config, source)
     assert network(torch.randn(2, 1, 32, 32)).shape == (2, 10)
 
 
@@ -295,7 +300,7 @@ def test_untrainable_activation_is_refused(target: str, init: str, reason: str |
     config = compose_config("activation=relu", f"init={init}", "model=small14", "data=digits")
     config = config.replaced({"activation._target_": target})
     with pytest.raises(InputError, match=f"activation .*{reason}") if reason else nullcontext():
-        functions.check_functions(config)
+        functions.checked_functions(config)
 
 
 def bend(y, amount=0.5):
@@ -339,4 +344,4 @@ def test_a_target_of_the_wrong_kind_is_named(group: str, target: str, remedy: st
     config = compose_config("activation=relu", "model=mlp", *SMALL)
     config = config.replaced({f"{group}._target_": target})
     with pytest.raises(InputError, match=rf"{group}\._target_=.*{remedy}"):
-        build.build_network(config, digits(), None)
+        built(config, digits())

@@ -9,6 +9,7 @@ import torch
 from conftest import compose_config
 from rectifiers.runs.config import RunConfig
 from rectifiers.training.build import build_network, build_optimizer, open_source
+from rectifiers.training.functions import import_functions
 
 PAPER = {
     **{"optim.lr": 0.01, "optim.momentum": 0.9, "optim.weight_decay": 0.0005},
@@ -60,8 +61,9 @@ def test_linear_layers_start_small(overrides, expected) -> None:
 
 def optimised(activation: str) -> tuple[RunConfig, torch.nn.Module, torch.optim.Optimizer]:
     config = compose_config(f"activation={activation}", "data=digits8", "model=mini", "optim=paper")
-    network, _ = build_network(config, open_source(config), None)
-    return config, network, build_optimizer(config, network)
+    functions = import_functions(config)
+    network, _ = build_network(config, functions, open_source(config, functions), None)
+    return config, network, build_optimizer(config, functions, network)
 
 
 def test_prelu_slopes_have_momentum_and_no_weight_decay() -> None:
@@ -90,7 +92,8 @@ def test_weights_decay_by_the_rate_times_the_decay() -> None:
 
 def test_half_of_the_units_are_dropped() -> None:
     config = compose_config("activation=relu", "data=digits", "model=small14", "model.width=0.25")
-    network, _ = build_network(config, open_source(config), None)
+    functions = import_functions(config)
+    network, _ = build_network(config, functions, open_source(config, functions), None)
     zeros: dict[str, float] = {}
 
     def count(name: str, given: Any, made: torch.Tensor) -> None:

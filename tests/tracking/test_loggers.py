@@ -13,8 +13,9 @@ from pytorch_lightning.loggers import Logger
 
 from cutting import cut
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.distributed import World
+from rectifiers.tracking.loggers import open_loggers
 from rectifiers.training.checkpoints import EpochEnd
-from rectifiers.training.loggers import open_loggers
 from rectifiers.training.train import train
 from tracking.reading import csv_rows, tensorboard_scalars, wandb_rows, wandb_summary
 
@@ -155,9 +156,10 @@ def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch) -> None:
     assert rest[-1] == ("end", "success")
 
 
-def test_other_ranks_log_nothing(tiny) -> None:
+def test_other_ranks_log_nothing(tiny, monkeypatch) -> None:
+    monkeypatch.setattr("rectifiers.tracking.loggers.world", lambda: World(1, 2, 1))
     config = tiny("logger=[csv,tensorboard]")
-    with open_loggers(config, config.runs_dir, CHOICES, None, is_rank_zero=False) as loggers:  # type: ignore[arg-type]
+    with open_loggers(config, {}, config.runs_dir, CHOICES, None) as loggers:  # type: ignore[arg-type]
         for logger in loggers:
             logger.log_metrics({"a": torch.tensor(1.0)}, 1)
     assert not config.runs_dir.exists()

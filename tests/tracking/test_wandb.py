@@ -19,8 +19,8 @@ from conftest import CONF, ROOT, TINY, compose_config
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.tracking.loggers import log_history, log_results
-from rectifiers.training.loggers import open_loggers
+from rectifiers.tracking.loggers import log_history, log_results, open_loggers
+from rectifiers.training.functions import import_functions
 from rectifiers.training.train import train
 from tracking.reading import wandb_rows, wandb_summary
 from tracking.stub import Stub, serving
@@ -53,7 +53,9 @@ def settings(*overrides: str) -> RunConfig:
 def opened(
     record: TrainingRecord, folder: Path, *overrides: str
 ) -> AbstractContextManager[list[Any]]:
-    return open_loggers(settings(*overrides), folder, record.choices, record.provenance)
+    config = settings(*overrides)
+    functions = import_functions(config)
+    return open_loggers(config, functions, folder, record.choices, record.provenance)
 
 
 def sent(record: TrainingRecord, folder: Path, *overrides: str) -> str | None:

@@ -13,7 +13,7 @@ from cutting import cut
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.functions import BY_LAYER, LOGGED, check_functions
+from rectifiers.training.functions import BY_LAYER, LOGGED, checked_functions
 from rectifiers.training.train import first_checkpoint, train
 
 STOPPING = ("callbacks=early_stopping", "callbacks.early_stopping.patience=2")
@@ -143,7 +143,7 @@ def test_time_may_be_over_when_a_killed_run_continues(tiny, monkeypatch) -> None
 def test_own_callback_may_log_the_monitored() -> None:
     own = f"+callbacks.mine._target_={Counter.__module__}.{Counter.__name__}"
     monitored = "callbacks.early_stopping.monitor=mine/number"
-    check_functions(compose_config("callbacks=early_stopping", monitored, own))
+    checked_functions(compose_config("callbacks=early_stopping", monitored, own))
 
 
 def test_number_that_no_layer_has_is_named(tiny) -> None:

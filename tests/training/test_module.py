@@ -15,6 +15,7 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.training.build import build_optimizer, build_schedule
+from rectifiers.training.functions import import_functions
 from rectifiers.training.module import Classifier
 
 
@@ -22,8 +23,14 @@ def classifier(seed: int) -> Classifier:
     rows = [{"name": "fc", "linear": 64, "dropout": 0.5}, {"name": "out", "linear": "classes"}]
     preprocess = Preprocess(torch.zeros(1, 1, 1), torch.ones(1, 1, 1), None, True)
     config = compose_config("optim.lr=0.1", "optim.bias_lr_factor=2.0", "optim.fused=false")
+    functions = import_functions(config)
     network = Network(expand(rows, width=1, classes=10), A.prelu, channels=1, input_px=4)
-    parts = (network, preprocess, partial(build_optimizer, config), build_schedule(config))
+    parts = (
+        network,
+        preprocess,
+        partial(build_optimizer, config, functions),
+        build_schedule(config, functions),
+    )
     return Classifier(*parts, classes=10, seed=seed, run="", code="")
 
 

@@ -10,7 +10,7 @@ from conftest import compose_config
 from rectifiers.gains import Moments
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.functions import check_functions
+from rectifiers.training.functions import checked_functions
 from rectifiers.training.train import train
 
 RESNET = ("data=digits8", "model=resnet20", "model.width=0.25", "model.blocks=1")
@@ -76,4 +76,4 @@ def test_activations_of_several_numbers_are_trained(tmp_path, activation, monkey
 )
 def test_a_module_refuses_what_needs_rows(override: str, named: str) -> None:
     with pytest.raises(InputError, match=named):
-        check_functions(compose_config(*RESNET, override))
+        checked_functions(compose_config(*RESNET, override))

@@ -14,6 +14,7 @@ from conftest import compose_config, same_bits, weights
 from cutting import cut
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_schedule
+from rectifiers.training.functions import import_functions
 from rectifiers.training.optim import Schedule, multistep, plateau
 from rectifiers.training.train import train
 
@@ -74,8 +75,13 @@ def rates(schedule: Schedule, epochs: int) -> list[list[float]]:
     return table
 
 
+def schedule_of(*overrides: str) -> Schedule:
+    config = compose_config(*overrides)
+    return build_schedule(config, import_functions(config))
+
+
 def test_warm_up_rises_step_by_step() -> None:
-    schedule = build_schedule(compose_config("trainer.max_epochs=3", "scheduler.warmup_epochs=2"))
+    schedule = schedule_of("trainer.max_epochs=3", "scheduler.warmup_epochs=2")
     table = rates(schedule, 3)
     assert table[0] + table[1] == pytest.approx([0.1 * k / 6 for k in range(1, 7)], rel=1e-12)
     assert table[2] == [0.1] * 3
@@ -83,7 +89,7 @@ def test_warm_up_rises_step_by_step() -> None:
 
 def test_no_drop_is_lost_in_warm_up() -> None:
     overrides = ("scheduler.warmup_epochs=6", "scheduler.patience=2", "trainer.max_epochs=12")
-    schedule = build_schedule(compose_config("scheduler=plateau", *overrides))
+    schedule = schedule_of("scheduler=plateau", *overrides)
     table = rates(schedule, 12)  # the error never falls
     assert schedule.drop_epochs([50.0] * 12) == [8, 10]
     expected = [0.1] * 2 + [0.01] * 2 + [0.001] * 2
@@ -92,20 +98,20 @@ def test_no_drop_is_lost_in_warm_up() -> None:
 
 def test_cosine_falls_after_warm_up() -> None:
     overrides = ("scheduler=cosine", "trainer.max_epochs=5", "scheduler.warmup_epochs=1")
-    table = rates(build_schedule(compose_config(*overrides)), 5)
+    table = rates(schedule_of(*overrides), 5)
     expected = [0.05 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]
     assert [row[0] for row in table[1:]] == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_drop_divides_by_the_factor() -> None:
     overrides = ("scheduler=multistep", "scheduler.milestones=[1,2]", "scheduler.drop_factor=4")
-    table = rates(build_schedule(compose_config(*overrides)), 3)
+    table = rates(schedule_of(*overrides), 3)
     assert [row[0] for row in table] == [0.1, 0.1 / 4, 0.1 / 4 / 4]
 
 
 def test_no_rate_drops_after_the_last_epoch() -> None:
     overrides = ("scheduler=multistep", "scheduler.milestones=[2]", "trainer.max_epochs=2")
-    assert build_schedule(compose_config(*overrides)).drop_epochs([50.0, 50.0]) == []
+    assert schedule_of(*overrides).drop_epochs([50.0, 50.0]) == []
 
 
 class Rates(Callback):

@@ -2,11 +2,13 @@
 
 import csv
 import os
+import pkgutil
 import shutil
 import signal
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,28 @@ from rectifiers.training.diagnostics import Signals
 from rectifiers.training.train import Outcome, train
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("activation=dks", "logger=[csv,tensorboard]", "callbacks=early_stopping"),
+        ("activation=maxout", "scheduler=cosine", "optim=adamw"),
+    ],
+)
+def test_each_function_is_imported_once(tiny, monkeypatch, options: tuple[str, ...]) -> None:
+    imported: Counter[str] = Counter()
+
+    def resolve_name(name: str) -> object:
+        imported[name] += 1
+        return original(name)
+
+    original = pkgutil.resolve_name
+    monkeypatch.setattr(pkgutil, "resolve_name", resolve_name)
+    config = tiny("trainer.max_epochs=1", *options)
+    train(config, CHOICES)
+    assert imported == Counter(target.target for target in config.targets().values())
 
 
 def test_a_run_leaves_its_whole_story(tiny) -> None:

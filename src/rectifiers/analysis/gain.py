@@ -1,9 +1,9 @@
 """The gains of activations, how stable they are, and what that comes to after many layers, measured
 beside it."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import torch
 from matplotlib.figure import Figure
@@ -61,13 +61,20 @@ def analyse(
         settings = {name: s for name, s in settings.items() if name in beside or s == chosen}
     if chosen not in settings.values():
         settings[f"{config.activation.target.rpartition('.')[2]} (yours)"] = chosen
-    factories = {name: partial(_activation, s, depth) for name, s in settings.items()}
+    factories = {name: _imported_at_use(s, depth) for name, s in settings.items()}
     return gains(factories, seeds=seeds, depth=depth)
 
 
-def _activation(settings: JsonObject, depth: int, units: int) -> nn.Module:
-    target = checked(Target, settings, "activation.").at_depth(depth - 1)
-    return import_function("activation", target)(units)
+def _imported_at_use(settings: JsonObject, depth: int) -> Factory:
+    """Return what builds an activation, which is imported once and at its first use: where that
+    fails, the others are measured all the same."""
+
+    @functools.cache
+    def factory() -> Factory:
+        target = checked(Target, settings, "activation.").at_depth(depth - 1)
+        return import_function("activation", target)
+
+    return lambda units: factory()(units)
 
 
 def gains(

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from rectifiers.chains import LayerReport
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.models.network import Network, of_rows
+from rectifiers.models.network import ImageNetwork, Network, of_rows
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training import build
+from rectifiers.training.functions import import_functions
 
 
 class AnalysisSetup:
@@ -24,19 +25,24 @@ class AnalysisSetup:
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.source = build.inspect_source(build.open_source(config), config)
+        self.functions = import_functions(config)
+        self.source = build.inspect_source(build.open_source(config, self.functions), config)
         self.data = build.build_data(config, self.source)
 
     @cached_property
     def preprocess(self) -> Preprocess:
-        return build.build_preprocess(self.config, self.data)[0]
+        return build.build_preprocess(self.config, self.functions, self.data)[0]
 
     def network(self, seed: int) -> tuple[Network, list[LayerReport]]:
-        """Return the network as a run of this seed would start with it, and its init report; raise
-        InputError where it is not one of rows, whose theory the analyses follow."""
-        config = self.config.replaced({"seed": seed})
-        network, init_report = build.initial_network(config, self.data, self.preprocess)
+        """Return what `initial_network` does; raise InputError where it is not a network of rows,
+        whose theory the analyses follow."""
+        network, init_report = self.initial_network(seed)
         return of_rows(network), init_report
+
+    def initial_network(self, seed: int) -> tuple[ImageNetwork, list[LayerReport]]:
+        """Return the network as a run of this seed would start with it, and its init report."""
+        config = self.config.replaced({"seed": seed})
+        return build.initial_network(config, self.functions, self.data, self.preprocess)
 
     def images(self, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Return (centre views, uint8 [N, C, H, W]; labels, [N]) of `count` training images, or all

@@ -19,7 +19,6 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.torch_internals import memory_tracker
 from rectifiers.theory import mean_field
 from rectifiers.theory.stability import stability
-from rectifiers.training.build import initial_network
 
 SMALLEST, LARGEST = 2 * mean_field.SMALLEST, mean_field.LARGEST / 2  # of a fixed point
 ROUNDS, STEPS, BATCH = 15, 3, 64
@@ -94,7 +93,7 @@ def cost(configs: Mapping[str, RunConfig]) -> dict[str, Any]:
 
 def _parts(config: RunConfig) -> tuple[nn.Module, Tensor, Tensor]:
     setup = AnalysisSetup(config)
-    network, _ = initial_network(config, setup.data, setup.preprocess)
+    network, _ = setup.initial_network(config.seed)
     images, labels = setup.images(BATCH, 0)
     return network.train(), setup.preprocess(images), labels
 

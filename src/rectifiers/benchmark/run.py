@@ -43,14 +43,12 @@ def run_entry(
             failed.
         Stopped: where a signal asked for it; the same call goes on.
     """
-    from rectifiers.training.functions import import_function
+    from rectifiers.training.functions import import_functions
 
     spec = benchmark()
     configs = entry.configs()
     config = next(iter(configs.values()))
-    targets = {group: config.targets()[group] for group in ENTRY_GROUPS}
-    for group, target in targets.items():
-        import_function(group, target)
+    import_functions(config)
     others = spec.tasks.keys() - spec.of_size(size).keys()
     kept = before.refused if before else {}
     refused: dict[str, str] = {task: kept[task] for task in others & kept.keys()}
@@ -78,8 +76,9 @@ def run_entry(
         reasons = [reason for name, reason in refused.items() if name not in absent]
         reasons += absent.values()
         raise InputError(f"{entry.name} cannot be run: {reasons[0]}")
-    for group, target in targets.items():
-        check_unchanged(target.target, config.runs_dir / ".functions" / f"{entry.name}.{group}")
+    for group in ENTRY_GROUPS:
+        note = config.runs_dir / ".functions" / f"{entry.name}.{group}"
+        check_unchanged(getattr(config, group).target, note)
     places: dict[Overrides, tuple[str, float, int]] = {}
 
     def next_runs(name: str) -> list[Overrides]:
@@ -160,13 +159,12 @@ def refusal(config: RunConfig) -> str | None:
         InputError: where the data are not there.
     """
     from rectifiers.analysis.setup import AnalysisSetup
-    from rectifiers.training.build import initial_network
     from rectifiers.training.functions import check_functions
 
     setup = AnalysisSetup(config)
     try:
-        check_functions(config)
-        initial_network(config, setup.data, setup.preprocess)
+        check_functions(config, setup.functions)
+        setup.initial_network(config.seed)
     except InputError as error:
         return str(error)
     return None
@@ -205,7 +203,7 @@ def result_of(record: TrainingRecord, task: str) -> RunResult:
         seed=record.seed,
         run=record.run,
         data=record.provenance.data,
-        commit=sha and f"{sha[:12]}{DIRTY * bool(is_dirty)}",
+        commit=sha and f"{sha[:12]}{DIRTY if is_dirty else ''}",
         val_error_pct=None if diverged else val[-1],
         least_val_error_pct=None if diverged else min(val),
         test_error_pct=None if diverged else next(iter(record.protocols.values())).top1_error_pct,

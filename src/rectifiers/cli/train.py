@@ -230,9 +230,9 @@ def check_typed(config: RunConfig, run: str, overrides: Sequence[str]) -> None:
         raise InputError(f"data.root={root} is not a folder; give the folder of the data")
     if any(typed.startswith("+") for typed in overrides):
         with quick_imports():
-            from rectifiers.training.functions import check_functions
+            from rectifiers.training.functions import checked_functions
 
-        check_functions(config)
+        checked_functions(config)
 
 
 def _may_exist(config: RunConfig) -> bool:
@@ -279,7 +279,7 @@ def _run(
         outcome = train(config, choices, overrides)
     is_of_agent = "WANDB_SWEEP_ID" in os.environ and "wandb" in config.logger
     if not outcome.fresh and place.rank == 0 and is_of_agent:
-        from rectifiers.training.loggers import publish
+        from rectifiers.training.train import publish
 
         # a W&B sweep's agent waits for the numbers of a run that was there already, all the same
         publish(config, outcome)

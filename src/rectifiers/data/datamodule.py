@@ -47,6 +47,17 @@ class Batch(NamedTuple):
     unread: list[int]
 
 
+def check_batches(images: int, batch: int, processes: int) -> None:
+    """Refuse batches that are larger than the training split, or that so many processes cannot
+    share."""
+    if batch > images:
+        raise InputError(
+            f"data.batch_size={batch} is more than the {images} training images; give {images} or "
+            "fewer"
+        )
+    check_share(batch, processes)
+
+
 class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     """A batch sampler of (epoch, index) pairs: a fresh permutation each epoch, a pure function of
     (seed, epoch), in whole batches only.
@@ -69,12 +80,7 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
         world: int = 1,
         is_fixed: bool = False,
     ) -> None:
-        if batch > size:
-            raise InputError(
-                f"data.batch_size={batch} is more than the {size} training images; give "
-                f"{size} or fewer"
-            )
-        check_share(batch, world)
+        check_batches(size, batch, world)
         self.size, self.batch, self.seed, self.epoch = size, batch, seed, 0
         self.rank, self.world, self.skip, self.is_fixed = rank, world, 0, is_fixed
 
@@ -286,6 +292,10 @@ class ImageData(pl.LightningDataModule):
     def batches(self) -> ShuffledBatches:
         """The order of the training images, which testing does not need."""
         return self._batches()
+
+    def check_batches(self) -> None:
+        """Refuse images that these processes cannot share as batches."""
+        check_batches(len(self.source.train.labels), self.global_batch, self.here.size)
 
     def first_batch(self, seed: int) -> Tensor:
         """Return the centre views, uint8 [N, C, crop, crop], of the first batch of a run of `seed`,

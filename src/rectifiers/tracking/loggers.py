@@ -1,19 +1,27 @@
 """Lightning loggers that have each epoch once, however often a run was killed and resumed: they get
-all rows of the history after each epoch's checkpoint, and once more when a run resumes from one."""
+all rows of the history after each epoch's checkpoint, and once more when a run resumes from one.
+
+`open_loggers` opens those of a run; `log_history` and `log_results` are the ways by which numbers
+reach them."""
 
 import csv
 import io
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from pytorch_lightning import loggers
+from pytorch_lightning.loggers.logger import DummyLogger
 
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import without
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import Provenance
+from rectifiers.runtime.distributed import world
+from rectifiers.runtime.errors import INTERRUPTED
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import JsonObject
 
@@ -26,21 +34,24 @@ LOGGED_AS = {
 }
 # No two machines have these alike, and none of them can change a number.
 PLACES = ("runs_dir", "cache_dir", "ckpt_path", "weights", "data.root", "logger", "rerun")
-TAGS = ("activation", "init", "model")
-MAX_TAG_LENGTH = 64  # of W&B
-TITLE = ("model", "activation", "init", "data")
 
 
 class RunLogger(loggers.Logger):
     """A logger of all rows of a run, in the run's folder `save_dir`."""
 
-    def start(self, description: JsonObject, hyperparameters: JsonObject) -> None:
-        """Begin; description: the run's name, group and tags."""
-        self.log_hyperparams(hyperparameters)
+    next_epoch = 1  # the first that is not logged yet
 
     def log_history(self, rows: Rows) -> None:
         """Log the epochs that are not logged yet; `rows` are those of all epochs so far."""
-        raise NotImplementedError
+        for row in rows:
+            if row["epoch"] >= self.next_epoch:
+                self.log_epoch(row)
+                self.next_epoch = row["epoch"] + 1
+        self.save()
+
+    def log_epoch(self, row: JsonObject) -> None:
+        """Log the row of an epoch."""
+        self.log_metrics(finite(row), row["epoch"])
 
     def log_results(self, results: Mapping[str, float], record: TrainingRecord) -> None:
         """Log what the tests found, after all epochs."""
@@ -57,7 +68,7 @@ class CSVLogger(RunLogger):
 
     def __init__(self, save_dir: str) -> None:
         super().__init__()
-        self._path, self._rows = Path(save_dir) / "metrics.csv", [JsonObject()]
+        self._path, self._rows = Path(save_dir) / "metrics.csv", list[JsonObject]()
 
     name = version = property(lambda self: "")
     save_dir = property(lambda self: str(self._path.parent))
@@ -68,15 +79,15 @@ class CSVLogger(RunLogger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Nothing: the file follows from the history alone."""
 
-    def log_history(self, rows: Rows) -> None:
-        self._rows = [dict(row) for row in rows]
-        self._write()
+    def log_epoch(self, row: JsonObject) -> None:
+        self._rows.append(dict(row))
 
     def log_results(self, results: Mapping[str, float], record: TrainingRecord) -> None:
-        self._rows[-1] |= results
-        self._write()
+        for row in self._rows[-1:]:
+            row |= results
+        self.save()
 
-    def _write(self) -> None:
+    def save(self) -> None:
         text = io.StringIO()
         table = csv.DictWriter(text, list(dict.fromkeys(key for row in self._rows for key in row)))
         table.writeheader()
@@ -92,17 +103,45 @@ class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
 
     def __init__(self, save_dir: str) -> None:
         super().__init__(save_dir, name="tensorboard", version="", default_hp_metric=False)
-        self._epochs = 0
-
-    def start(self, description: JsonObject, hyperparameters: JsonObject) -> None:
         shutil.rmtree(self.log_dir, ignore_errors=True)
-        super().start(description, hyperparameters)
 
-    def log_history(self, rows: Rows) -> None:
-        for row in rows[self._epochs :]:
-            self.log_metrics(finite(row), row["epoch"])
-        self._epochs = len(rows)
-        self.save()
+
+@contextmanager
+def open_loggers(
+    config: RunConfig,
+    functions: Mapping[str, Callable[..., loggers.Logger]],
+    folder: Path,
+    choices: Mapping[str, str | None],
+    provenance: Provenance,
+) -> Iterator[list[loggers.Logger]]:
+    """Start the loggers of the run of `folder`, and close them with the exit code of the body.
+
+    functions: make the loggers, by their keys, such as logger.csv. On other ranks than 0, loggers
+    ignore what they are given."""
+    if world().rank > 0:
+        yield [DummyLogger() for _ in config.logger]
+        return
+    opened = []
+    parameters = hyperparameters(config, choices, folder.name, provenance)
+    with ExitStack() as closing:  # closes all, whatever one of them raises
+        for name, target in config.logger.items():
+            place = {} if "save_dir" in target.options else {"save_dir": str(folder)}
+            logger = functions[f"logger.{name}"](**place)
+            opened.append(logger)
+            closing.push(partial(_close, logger))
+            logger.log_hyperparams(parameters)
+        yield opened
+
+
+def _close(logger: loggers.Logger, _: object, error: BaseException | None, __: object) -> None:
+    exit_code = 0
+    if error is not None:
+        code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else getattr(error, "code", 1)
+        exit_code = code if isinstance(code, int) else 1
+    if isinstance(logger, RunLogger):
+        logger.close(exit_code)
+    else:
+        logger.finalize("failed" if exit_code else "success")
 
 
 def log_history(
@@ -156,16 +195,6 @@ def group(choices: Mapping[str, str | None]) -> str | None:
         return str(choices["experiment"]).partition("/")[0]
     search = choices.get("hparams_search")
     return f"search {search}" if search else None
-
-
-def description(config: RunConfig, choices: Mapping[str, str | None]) -> JsonObject:
-    """Return the name, group and tags of a run in W&B."""
-    chosen = [str(choices[key]) for key in TAGS if choices.get(key)]
-    return {
-        "name": " ".join(str(choices[key]) for key in TITLE if choices.get(key)),
-        "group": group(choices),
-        "tags": [tag[:MAX_TAG_LENGTH] for tag in dict.fromkeys((*chosen, *config.tags))],
-    }
 
 
 def hyperparameters(

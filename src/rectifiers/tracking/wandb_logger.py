@@ -7,7 +7,6 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -21,9 +20,12 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.ranges import Range
 from rectifiers.runtime.schema import JsonObject
-from rectifiers.tracking.loggers import Rows, RunLogger, finite
+from rectifiers.tracking.loggers import RunLogger, finite, group
 
 CONNECT_TIMEOUT_S, INIT_TIMEOUT_S = 3, 20
+TAGS = ("activation", "init", "model")
+MAX_TAG_LENGTH = 64
+TITLE = ("model", "activation", "init", "data")
 PATHS = ("NETRC", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DIR")  # of the environment
 
 
@@ -53,10 +55,11 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         run_id = f"{folder.name}-{earlier + 1}" if earlier else folder.name
         super().__init__(save_dir=save_dir, id=run_id, project=project)
         self._folder, self._mode, self._wait_s = folder, mode, finish_timeout_s
-        self._run = {"id": run_id, "project": project, "entity": entity, "group": group}
+        self._run = {"id": run_id, "project": project, "entity": entity}
+        self._run |= {"group": group} if group else {}
         self.note: str | None = None  # why W&B does not have all of the run
         self._pending: JsonObject = {}  # what Lightning logged since the last epoch's row
-        self._next_epoch = 0
+        self._is_started = False
         self._status: str | None = None  # of the record
         self._is_lost = False
         self._until_the_end = ExitStack()
@@ -66,9 +69,15 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         """W&B's run, or something that ignores all calls where there is none."""
         return DummyExperiment() if self._experiment is None else self._experiment
 
-    def start(self, description: JsonObject, hyperparameters: JsonObject) -> None:
-        group = self._run["group"] or description["group"]
-        run = {**self._run, **description, "group": group, "config": hyperparameters}
+    def log_hyperparams(self, params: Any) -> None:
+        """Begin with the parameters of `open_loggers`; add what a callback logs later."""
+        if self._is_started:
+            self._attempt(lambda: super(RunLogger, self).log_hyperparams(params))
+        else:
+            self._is_started = True
+            self._start({**description(params), **self._run, "config": params})
+
+    def _start(self, run: JsonObject) -> None:
         self._until_the_end.enter_context(client_environment(self._folder))
         for path in self._client_folders():  # of earlier processes: all is logged again
             if path.name.startswith("offline"):
@@ -110,7 +119,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             for path in self._client_folders() - before:
                 shutil.rmtree(path, ignore_errors=True)
             return False
-        self._experiment, self._next_epoch = experiment, experiment.starting_step
+        self._experiment, self.next_epoch = experiment, experiment.starting_step
         return True
 
     def _client_folders(self) -> set[Path]:
@@ -135,20 +144,13 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             self._explain(first_sentence(error))
             self._finish(1)
 
-    def log_hyperparams(self, params: Any) -> None:
-        self._attempt(lambda: super(RunLogger, self).log_hyperparams(params))
-
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Keep what Lightning logs by itself for the next epoch's row."""
         self._pending |= metrics
 
-    def log_history(self, rows: Rows) -> None:
-        for row in rows:
-            if row["epoch"] >= self._next_epoch:
-                line = {**self._pending, **finite(row)}
-                self._pending, self._next_epoch = {}, row["epoch"] + 1
-                log = partial(self.experiment.log, line, step=row["epoch"], commit=True)
-                self._attempt(log)
+    def log_epoch(self, row: JsonObject) -> None:
+        line, self._pending = {**self._pending, **finite(row)}, {}
+        self._attempt(lambda: self.experiment.log(line, step=row["epoch"], commit=True))
 
     def log_results(self, results: Mapping[str, float], record: TrainingRecord) -> None:
         self._status = record.status
@@ -184,6 +186,17 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         if folders and is_offline and not self._is_lost:
             return f"to send it: wandb sync {' '.join(map(str, folders))}"
         return f"to send it: python scripts/evaluate.py run={self._folder} logger=wandb"
+
+
+def description(parameters: JsonObject) -> JsonObject:
+    """Return the name, group and tags of a run of these hyperparameters."""
+    chosen = [str(parameters[key]) for key in TAGS if parameters.get(key)]
+    tags = dict.fromkeys((*chosen, *parameters["config"].get("tags", ())))
+    return {
+        "name": " ".join(str(parameters[key]) for key in TITLE if parameters.get(key)),
+        "group": group(parameters),
+        "tags": [tag[:MAX_TAG_LENGTH] for tag in tags],
+    }
 
 
 def first_sentence(error: Exception) -> str:

@@ -46,7 +46,7 @@ from rectifiers.runtime.signals import interruptible
 from rectifiers.tracing import batch_stats_mode
 from rectifiers.training import optim
 from rectifiers.training.checkpoints import load_weights
-from rectifiers.training.functions import import_function, source_file
+from rectifiers.training.functions import Functions, source_file
 from rectifiers.training.module import Classifier, load_plain
 
 AVERAGING = (StochasticWeightAveraging, WeightAveraging)
@@ -57,6 +57,7 @@ class Run:
     """A run that is built: what it is, where it lies, this process' place in it, and its parts."""
 
     config: RunConfig
+    functions: Functions
     folder: Path
     place: World
     source: Source
@@ -70,18 +71,24 @@ class Run:
 
 
 def build(
-    config: RunConfig, source: Source, folder: Path, place: World, *, is_trained: bool = False
+    config: RunConfig,
+    functions: Functions,
+    source: Source,
+    folder: Path,
+    place: World,
+    *,
+    is_trained: bool = False,
 ) -> Run:
     """Return the run of `folder` as it is before its training, on every rank.
 
     is_trained: whether it is only tested, which needs no batches that the processes divide."""
     data = run_on_all_ranks(lambda: build_data(config, source, place))
     if not is_trained:
-        run_on_all_ranks(
-            lambda: data.batches
-        )  # which cannot be made of every split by any number of processes
-    preprocess, statistics_hash = build_preprocess(config, data)
-    network, init_report = run_on_all_ranks(lambda: initial_network(config, data, preprocess))
+        run_on_all_ranks(data.check_batches)
+    preprocess, statistics_hash = build_preprocess(config, functions, data)
+    network, init_report = run_on_all_ranks(
+        lambda: initial_network(config, functions, data, preprocess)
+    )
     if config.weights is not None and not is_trained:
         init_report = run_on_all_ranks(lambda: start_from_weights(config, network, init_report))
     warnings = network.left if isinstance(network, ModuleNetwork) else []
@@ -96,8 +103,8 @@ def build(
     classifier = Classifier(
         network,
         preprocess,
-        partial(build_optimizer, config),
-        build_schedule(config),
+        partial(build_optimizer, config, functions),
+        build_schedule(config, functions),
         classes=len(source.classes),
         seed=config.seed,
         run=folder.name,
@@ -107,15 +114,15 @@ def build(
         # Lightning would, after weights of a checkpoint were rounded to single precision
         classifier.double()
     parts = (data, preprocess, network, init_report, classifier, warnings, origin)
-    return Run(config, folder, place, source, *parts)
+    return Run(config, functions, folder, place, source, *parts)
 
 
-def open_source(config: RunConfig) -> Source:
+def open_source(config: RunConfig, functions: Functions) -> Source:
     """Open the data. A source's function that has a parameter `cache_dir` gets that of the
     configuration."""
     settings = config.data
     root = settings.options.get("root")
-    function = import_function("data", settings)
+    function = functions["data"]
     if "cache_dir" in inspect.signature(function).parameters:
         function = partial(function, cache_dir=str(config.cache_dir))
     try:
@@ -187,7 +194,9 @@ def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS)
     )
 
 
-def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, str]:
+def build_preprocess(
+    config: RunConfig, functions: Functions, data: ImageData
+) -> tuple[Preprocess, str]:
     """Return the preprocessing, fitted to the training split now or earlier, and the hash of its
     inputs."""
     settings, geometry = config.preprocess, data.geometry
@@ -197,7 +206,6 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
         "crop_px": geometry.crop_px,
         "preprocess": settings.as_dict(),
     }
-    method = import_function("preprocess", settings)
     if not settings.target.startswith("rectifiers."):  # the user's, which may change
         source = source_file(settings.target)
         inputs["code"] = Path(source).read_text() if source else None
@@ -212,29 +220,31 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
                     yield images
                     seen(len(images))
 
-            return fit(method, PixelMoments(batches), settings.scale)
+            return fit(functions["preprocess"], PixelMoments(batches), settings.scale)
 
     cache = config.cache_dir / "statistics"
     return load_or_fit(cache, key, fit_now, is_whole=lambda: not data.unread), key
 
 
 def initial_network(
-    config: RunConfig, data: ImageData, preprocess: Preprocess
+    config: RunConfig, functions: Functions, data: ImageData, preprocess: Preprocess
 ) -> tuple[ImageNetwork, list[LayerReport]]:
     """Return the network as a run of `config` starts with it, and its init report."""
 
     def images() -> Tensor:
         return preprocess(data.first_batch(config.seed))
 
-    return build_network(config, data.source, preprocess.flat_output, images)
+    return build_network(config, functions, data.source, preprocess.flat_output, images)
 
 
-def check_weights(config: RunConfig, source: Source, weights: Mapping[str, Tensor]) -> None:
+def check_weights(
+    config: RunConfig, functions: Functions, source: Source, weights: Mapping[str, Tensor]
+) -> None:
     """Refuse weights of another network than that of `config`, for which no image is read."""
     is_rows = config.model.rows is not None
     build = _row_network if is_rows else _module_network
     with torch.random.fork_rng(devices=[]):
-        network = build(config, source, None)
+        network = build(config, functions, source, None)
     # without convolutions, the first layer may read what preprocessing makes of an image
     reads_vectors = is_rows and all(row.kind != "conv" for row in config.model.layers(SOME_CLASSES))
     load_plain(network, weights, names_only=reads_vectors)
@@ -259,6 +269,7 @@ def start_from_weights(
 
 def build_network(
     config: RunConfig,
+    functions: Functions,
     source: Source,
     flat_input: int | None,
     images: Callable[[], Tensor] | None = None,
@@ -267,9 +278,9 @@ def build_network(
 
     images: returns a batch of what the network reads, for initialisers that measure responses.
     """
-    rule = import_function("init", config.init)
+    rule = functions["init"]
     build = _row_network if config.model.rows is not None else _module_network
-    network = build(config, source, flat_input)
+    network = build(config, functions, source, flat_input)
     is_empirical = config.init.mode == "empirical"
     batch = images() if images and (is_empirical or needs_images(rule)) else None
     name = config.init.target.rpartition(".")[2]
@@ -299,29 +310,32 @@ def build_network(
     return network, init_report
 
 
-def _module_network(config: RunConfig, source: Source, flat_input: int | None) -> ModuleNetwork:
-    target = config.model.builder()
-    assert target is not None
+def _module_network(
+    config: RunConfig, functions: Functions, source: Source, flat_input: int | None
+) -> ModuleNetwork:
+    name = config.model.target
+    assert name is not None
     if flat_input is not None:
         raise InputError(
-            f"model._target_={target.target} needs images, and preprocess gives vectors; choose "
-            "another"
+            f"model._target_={name} needs images, and preprocess gives vectors; choose another"
         )
     return ModuleNetwork(
-        import_function("model", target),
-        import_function("activation", config.activation_at_depth()),
-        name=target.target,
+        functions["model"],
+        functions["activation"],
+        name=name,
         classes=len(source.classes),
         channels=source.channels,
         input_px=config.data.crop_px,
     )
 
 
-def _row_network(config: RunConfig, source: Source, flat_input: int | None) -> Network:
+def _row_network(
+    config: RunConfig, functions: Functions, source: Source, flat_input: int | None
+) -> Network:
     px, signal = config.data.crop_px, config.data.signal
     network = Network(
         config.model.layers(len(source.classes)),
-        import_function("activation", config.activation_at_depth()),
+        functions["activation"],
         channels=source.channels,
         input_px=px,
         signal=signal,
@@ -343,12 +357,12 @@ def _forward(network: Network, x: Tensor) -> None:
         network(x)
 
 
-def build_callbacks(config: RunConfig, folder: Path) -> list[Callback]:
+def build_callbacks(config: RunConfig, functions: Functions, folder: Path) -> list[Callback]:
     """Return the callbacks that `callbacks=` chooses: ours, and Lightning's. Checkpoints of
     Lightning's go to `<folder>/checkpoints`."""
     callbacks = []
     for name, target in (config.callbacks or {}).items():
-        callback = import_function(f"callbacks.{name}", target)()
+        callback = functions[f"callbacks.{name}"]()
         if not isinstance(callback, Callback):
             raise InputError(
                 f"callbacks.{name}._target_={target.target} gives {type(callback).__name__}; it "
@@ -365,12 +379,12 @@ def build_callbacks(config: RunConfig, folder: Path) -> list[Callback]:
     return callbacks
 
 
-def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
+def build_optimizer(config: RunConfig, functions: Functions, network: nn.Module) -> Optimizer:
     """Return the optimiser of a network."""
     settings = config.optim
     keys = ("lr", "weight_decay", "bias_lr_factor", "slope_weight_decay")
     groups = parameter_groups(network, **{key: getattr(settings, key) for key in keys})
-    kind = import_function("optim", settings)
+    kind = functions["optim"]
     if settings.momentum is not None:
         kind = partial(kind, momentum=settings.momentum)
     try:
@@ -380,12 +394,12 @@ def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
         raise InputError(f"{settings.target} cannot be built ({error}); {remedy}") from error
 
 
-def build_schedule(config: RunConfig) -> optim.Schedule:
+def build_schedule(config: RunConfig, functions: Functions) -> optim.Schedule:
     """Return how the learning rate changes."""
     settings = config.scheduler
     common = (config.trainer.max_epochs, settings.warmup_epochs)
     if settings.target not in (PLATEAU, MULTISTEP):
-        return optim.Schedule(*common, scheduler=import_function("scheduler", settings))
+        return optim.Schedule(*common, scheduler=functions["scheduler"])
     is_plateau = settings.target == PLATEAU
     names = ("max_drops", "patience") if is_plateau else ("milestones",)
     values = {name: getattr(settings, name) for name in names}

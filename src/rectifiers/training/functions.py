@@ -33,6 +33,7 @@ from rectifiers.runtime.schema import check_call, unknown_key
 from rectifiers.runtime.schema import keys as schema_keys
 
 Choices = Mapping[str, str | None]  # the option that was chosen of each group
+Functions = Mapping[str, Callable[..., Any]]  # of a configuration, by the keys that name them
 # What the function of a group is called with, beside its own settings.
 CALLED_WITH = {
     "init": ("weight", "layer", "generator"),
@@ -165,25 +166,37 @@ def _of_tensors(function: Callable[..., Tensor], target: Target) -> ActivationFa
     return lambda channels: Function(partial(function, **target.options), target.target)
 
 
-def check_functions(config: RunConfig) -> None:
+def import_functions(config: RunConfig) -> Functions:
+    """Import every function that `config` names, and check its settings."""
+    targets = {**config.targets(), "activation": config.activation_at_depth()}
+    return {key: import_function(key, target) for key, target in targets.items()}
+
+
+def checked_functions(config: RunConfig) -> Functions:
     """Import every function that `config` names, check its settings, and try what needs no data."""
+    functions = import_functions(config)
+    check_functions(config, functions)
+    return functions
+
+
+def check_functions(config: RunConfig, functions: Functions) -> None:
+    """Try what needs no data of the functions of `config`."""
     for name in config.logger:
         if name in LOGGER_PACKAGES and find_spec(name) is None:
             raise InputError(f"logger={name}: {missing_extra(ModuleNotFoundError(name=name))}")
     _check_monitors(config)
-    for key, target in config.targets().items():
-        function = import_function(key, target)
-        if not key.startswith("evaluation."):
+    for name in config.evaluation.protocols:
+        key = f"evaluation.{name}"
+        if not isinstance(functions[key](config.data.crop_px), Dense | Combined):
             continue
-        if isinstance(function(config.data.crop_px), Dense | Combined):
-            if config.model.rows is None:
-                raise InputError(
-                    f"{key} slides over the maps of a network of rows, and model._target_="
-                    f"{config.model.target} is none; choose evaluation=[center,ten_view]"
-                )
-            if not any(row.kind == "conv" for row in config.model.layers(SOME_CLASSES)):
-                raise InputError(f"{key.replace('.', '=')} is not usable: {NEEDS_MAPS}")
-    _check_activation(config)
+        if config.model.rows is None:
+            raise InputError(
+                f"{key} slides over the maps of a network of rows, and model._target_="
+                f"{config.model.target} is none; choose evaluation=[center,ten_view]"
+            )
+        if not any(row.kind == "conv" for row in config.model.layers(SOME_CLASSES)):
+            raise InputError(f"{key.replace('.', '=')} is not usable: {NEEDS_MAPS}")
+    _check_activation(config, functions)
 
 
 def _check_monitors(config: RunConfig) -> None:
@@ -200,11 +213,10 @@ def _check_monitors(config: RunConfig) -> None:
             )
 
 
-def _check_activation(config: RunConfig) -> None:
+def _check_activation(config: RunConfig, functions: Functions) -> None:
     """Try the activation on normal numbers, and its gain where the initialiser reads that:
     training would fail, or start from weights of a wrong scale."""
-    factory = import_function("activation", config.activation_at_depth())
-    rule = import_function("init", config.init)
+    factory, rule = functions["activation"], functions["init"]
     with torch.random.fork_rng(devices=[]):  # a module may draw its parameters
         for kind, channels, activation in _some_activations(config, factory):
             sides = MAP_SIDES if kind == "conv" else ()
@@ -230,13 +242,12 @@ def _checked_gain(activation: nn.Module, x: Tensor, mode: Mode) -> float:
     return gain(activation, x.shape[1] // pieces(activation), mode=mode)
 
 
-def describe_activation(config: RunConfig) -> str | None:
+def describe_activation(config: RunConfig, factory: ActivationFactory) -> str | None:
     """Return the first layer's activation with its settings: LeakyReLU(negative_slope=0.01); None
     without one.
 
     Of one that differs by layer, the settings that say how: by_layer(default: relu, layers: {conv1:
     prelu})."""
-    factory = import_function("activation", config.activation_at_depth())
     if isinstance(factory, ByLayer):
         settings = json.dumps(config.activation.options).replace('"', "")
         return f"{config.activation.target.rpartition('.')[2]}({settings[1:-1]})"

@@ -189,7 +189,7 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
             broadcast_buffers=False,
         )
     is_watched = sys.stderr.isatty() and not stderr.quiet
-    chosen = build_callbacks(config, folder)
+    chosen = build_callbacks(config, run.functions, folder)
     has_own = any(isinstance(callback, ProgressBar) for callback in chosen)
     has_bar = has_own or settings.more.get("enable_progress_bar", is_watched)
     shown: list[Callback] = [RichProgressBar()] if has_bar and not has_own else []

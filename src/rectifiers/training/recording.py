@@ -27,7 +27,7 @@ from rectifiers.runs.record_parts import (
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import all_gather
 from rectifiers.training.build import Run
-from rectifiers.training.functions import Choices, import_function
+from rectifiers.training.functions import Choices
 from rectifiers.training.module import Diverged
 
 OF_THIS_MACHINE = ("runs_dir", "cache_dir", "rerun", "ckpt_path", "logger", "hydra")
@@ -51,7 +51,7 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
     known: earlier dense tests of this network, which are not made again; new ones join them."""
     config, classifier, place = run.config, run.classifier, run.place
     target, images = config.evaluation.protocols[name], run.source.tested
-    protocol = import_function(f"evaluation.{name}", target)(config.data.crop_px)
+    protocol = run.functions[f"evaluation.{name}"](config.data.crop_px)
     parts = protocol.parts if isinstance(protocol, Combined) else (protocol,)
     number, started = len(images.labels), time.perf_counter()
     tests = []

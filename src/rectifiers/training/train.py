@@ -36,7 +36,7 @@ from rectifiers.runtime.distributed import (
 from rectifiers.runtime.errors import InputError, first_line
 from rectifiers.runtime.files import NO_ROOM, check_writable, file_digest, refuse_link, write_text
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
-from rectifiers.tracking.loggers import log_results
+from rectifiers.tracking.loggers import log_results, open_loggers
 from rectifiers.training import lightning
 from rectifiers.training.build import Run, build, check_weights, inspect_source, open_source
 from rectifiers.training.checkpoints import (
@@ -49,12 +49,13 @@ from rectifiers.training.checkpoints import (
 )
 from rectifiers.training.functions import (
     Choices,
-    check_functions,
+    Functions,
+    checked_functions,
     describe_activation,
+    import_functions,
     name_activation,
 )
 from rectifiers.training.lightning import announce, init_distributed, isolated
-from rectifiers.training.loggers import open_loggers
 from rectifiers.training.module import Diverged, load_plain
 from rectifiers.training.recording import Tested, protocol_result, training_record
 
@@ -81,25 +82,23 @@ def train(
     with deferring_signals(), translate_errors(config, place), ExitStack() as until_the_end:
         init_distributed(config, place)
         run_on_all_ranks(lambda: check_places(config))
-        run_on_all_ranks(lambda: check_functions(config))
-        source = open_together(config, config.weights)
+        functions = run_on_all_ranks(lambda: checked_functions(config))
+        source = open_together(config, functions, config.weights)
         config = config.with_content(source.digest)
         folder, existing = find_or_lock(config, place, until_the_end)
         if existing is not None and existing.is_complete:
             return Outcome(existing.record, existing.path, fresh=False)
-        activation = describe_activation(config)
+        activation = describe_activation(config, functions["activation"])
         choices = name_activation(choices, config, activation)
         announce(config, source, folder.name, activation, place)
         stop_if_requested("before it began")
         with isolated(config):
-            run = build(config, source, folder, place, is_trained=existing is not None)
+            run = build(config, functions, source, folder, place, is_trained=existing is not None)
             if existing is None:
                 broadcast_from_rank_zero(lambda: begin_folder(run))
             else:
                 load_trained(run, existing)
-            with open_loggers(
-                config, folder, choices, run.provenance, is_rank_zero=place.rank == 0
-            ) as loggers:
+            with open_loggers(config, functions, folder, choices, run.provenance) as loggers:
                 if existing is None:
                     diverged = fit(run, loggers, callbacks)
                     results = {} if diverged else test(run, config.evaluation.protocols)
@@ -112,6 +111,13 @@ def train(
     return Outcome(record, folder / "record.json", fresh=True)
 
 
+def publish(config: RunConfig, outcome: Outcome[TrainingRecord]) -> None:
+    """Give the loggers of `config` a run that is recorded already."""
+    record, folder, functions = outcome.record, outcome.path.parent, import_functions(config)
+    with open_loggers(config, functions, folder, record.choices, record.provenance) as loggers:
+        log_results(loggers, record)
+
+
 def check_places(config: RunConfig) -> None:
     """Refuse folders that cannot be written, before the data are opened; a cache that is there may
     be read alone."""
@@ -121,15 +127,15 @@ def check_places(config: RunConfig) -> None:
         check_writable("cache_dir", config.cache_dir)
 
 
-def open_together(config: RunConfig, weights: Path | None) -> Source:
+def open_together(config: RunConfig, functions: Functions, weights: Path | None) -> Source:
     """Open the data, the same on every rank, and look at all images; a collective call.
 
     weights: a plain `state_dict`, which is refused before that where it is of another network."""
-    source = run_on_all_ranks(lambda: open_source(config))
+    source = run_on_all_ranks(lambda: open_source(config, functions))
     if world().size > 1:
         check_agreement({"data": source.outline})
     if weights is not None:
-        run_on_all_ranks(lambda: check_weights(config, source, load_weights(weights)))
+        run_on_all_ranks(lambda: check_weights(config, functions, source, load_weights(weights)))
     return inspect_source(source, config)
 
 
@@ -242,12 +248,12 @@ def test_weights(config: RunConfig, path: Path) -> Results:
         refuse_link(part)
     with translate_errors(config, place):
         init_distributed(config, place)
-        run_on_all_ranks(lambda: check_functions(config))
+        functions = run_on_all_ranks(lambda: checked_functions(config))
         if place.size > 1:
             check_agreement({"file of weights": file_digest(path)})
-        source = open_together(config, path)
+        source = open_together(config, functions, path)
         with isolated(config):
-            run = build(config, source, folder, place, is_trained=True)
+            run = build(config, functions, source, folder, place, is_trained=True)
             load_plain(run.network, load_weights(path))
             return test(run, config.evaluation.protocols)
 
