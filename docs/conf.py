@@ -20,6 +20,7 @@ from typing import Any
 from docutils import nodes
 from latex2mathml.converter import convert
 from pydantic import BaseModel
+from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticUndefined
 from sphinx.addnodes import download_reference
 from sphinx.application import Sphinx
@@ -93,10 +94,12 @@ def escaped(words: str) -> str:
 
 
 def fields_table(comment: re.Match[str]) -> str:
-    """Return a table of a pydantic class: its keys, their types and defaults, and what they say."""
+    """Return a table of a dataclass or a pydantic class: its keys, their types and
+    defaults, and what they say."""
     section = pkgutil.resolve_name(comment[1])
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for field, info in section.model_fields.items():
+    fields = getattr(section, "model_fields", None) or dataclass(section).__pydantic_fields__
+    for field, info in fields.items():
         owner = next(base for base in section.__mro__ if field in base.__annotations__)
         analyzer = ModuleAnalyzer.for_module(owner.__module__)
         place = (owner.__name__, field)

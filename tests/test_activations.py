@@ -10,9 +10,9 @@ from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers import gains
 from rectifiers.activation_modules import Maxout, outputs, pieces
-from rectifiers.chains import LayerReport
 from rectifiers.data.sources import digits
 from rectifiers.prelu import PReLU
+from rectifiers.report import LayerReport
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build, functions

@@ -17,7 +17,7 @@ from rectifiers.activation_modules import pieces
 from rectifiers.gains import Mode, gain, moments
 from rectifiers.initialization import initialize
 from rectifiers.initializers import Layer, Rule
-from rectifiers.report import InitReport
+from rectifiers.report import InitReport, LayerReport
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 
@@ -43,29 +43,6 @@ class Site:
     def channels(self) -> int:
         """The channels of the activation after the layer, or of its responses without one."""
         return self.module.weight.shape[0] // (pieces(self.after) if self.after else 1)
-
-
-@dataclass(frozen=True)
-class LayerReport:
-    """One layer of the init report: its fans, its gains, the std its rule asked for and the weights
-    that were drawn.
-
-    A gain is None where the activation has none, which a rule that does not read it never notices.
-    """
-
-    layer: str
-    shape: list[int]
-    fan_in: int
-    fan_out: int
-    activation_before: str | None
-    activation_after: str | None
-    forward_gain: float | None
-    backward_gain: float | None
-    rule: str
-    std_asked: float
-    std_drawn: float
-    mean_drawn: float
-    bias: float | str
 
 
 def _gain(activation: tuple[nn.Module, int] | None, mode: Mode) -> float:

@@ -4,10 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Annotated
 
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.ranges import Range
 
 Row = Sequence[str]
+LARGEST = 1e150  # of a record's numbers: its square can still be represented
+Positive = Annotated[int, Range(gt=0, lt=2**63)]
+Number = Annotated[float, Range(ge=-LARGEST, le=LARGEST)]
+Rate = Annotated[float, Range(gt=0, le=LARGEST)]
+NonNegative = Annotated[float, Range(ge=0, le=LARGEST)]
 GROWTH_LIMIT = 10.0  # of an error of the mean square, from the network's input on
 LARGEST_BIAS = 0.3  # part of E[y^2] that biases may have: more of them drowns what a layer reads
 LARGEST_RATIO = 4.0  # of measured and predicted, beside three standard deviations of its logarithm
@@ -106,6 +113,35 @@ class LayerInit:
     bias_part: float = 0.0
     growth: float = 1.0
     spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """What an initialiser aimed at in a layer of a run's network, and what it drew."""
+
+    layer: str
+    shape: Annotated[list[Positive], Range(min_length=1)]
+    fan_in: Positive
+    """n, the inputs of one response."""
+    fan_out: Positive
+    """n-hat, the responses that one input reaches."""
+    activation_before: str | None
+    """Class of the activation before the layer."""
+    activation_after: str | None
+    """Class of the activation after the layer."""
+    forward_gain: Rate | None
+    """1 / sqrt(E[f^2]); null where it does not exist."""
+    backward_gain: Rate | None
+    """1 / sqrt(E[f'^2]); null where it does not exist."""
+    rule: str
+    std_asked: NonNegative
+    """Standard deviation of the rule."""
+    std_drawn: NonNegative
+    """Standard deviation of the drawn weights."""
+    mean_drawn: Number
+    """Mean of the drawn weights."""
+    bias: Number | str
+    """Constant, or the name of the rule that drew the biases."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from rectifiers.chains import LayerReport
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.models.network import ImageNetwork, Network, of_rows
+from rectifiers.report import LayerReport
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.schema import JsonObject

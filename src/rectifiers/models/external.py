@@ -10,10 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rectifiers.activation_modules import outputs, pieces
 from rectifiers.activations import ByLayer
-from rectifiers.chains import LayerReport, layer_reports
+from rectifiers.chains import layer_reports
 from rectifiers.initialization import initialize
 from rectifiers.initializers import Rule
 from rectifiers.models.network import ActivationFactory, ImageNetwork
+from rectifiers.report import LayerReport
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.tracing import run

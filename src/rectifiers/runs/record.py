@@ -15,21 +15,17 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import from_json
 
+from rectifiers.report import LARGEST, LayerReport, NonNegative, Positive, Rate
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record_parts import (
-    LARGEST,
     Count,
     Divergence,
     EnsembleResult,
     Epoch,
-    InitReportEntry,
     Json,
     Network,
-    NonNegative,
-    Positive,
     ProtocolResult,
     Provenance,
-    Rate,
     Science,
     Slopes,
     SplitSizes,
@@ -96,7 +92,7 @@ class TrainingRecord(_Common):
     network: Network
     class_names: list[str] | None
     """Names of the classes; null in the oldest records."""
-    init_report: list[InitReportEntry]
+    init_report: list[LayerReport]
     """One entry per layer with weights, from the first."""
     warnings: list[str]
     """Sentences about the start and the images that a reader should know."""
@@ -226,7 +222,7 @@ def parse(text: str | bytes) -> Record:
     values = from_json(text, allow_inf_nan=False)
     json.loads(text, object_pairs_hook=_check_keys)  # from_json takes the last of equal keys
     try:
-        return RECORD.validate_python(values)
+        return RECORD.validate_json(text)  # in which an object may stand for a dataclass
     except ValidationError as error:
         raise ValueError(describe_error(error, values)) from None
 

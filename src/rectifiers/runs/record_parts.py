@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from rectifiers.report import LARGEST, NonNegative, Number, Positive, Rate
 from rectifiers.runtime.schema import JsonObject, Section, value_at
 
-LARGEST = 1e150  # the square of a number can still be represented
 ROUNDING = 1e-6  # by which a mean of scores may leave its range
 # The keys of a training's science that every reader needs, and the types of their values.
 SCIENCE: Mapping[str, tuple[type, ...]] = {
@@ -43,11 +43,7 @@ def _training_science(value: JsonObject) -> JsonObject:
 Json = Annotated[JsonObject, AfterValidator(_json)]
 Science = Annotated[JsonObject, AfterValidator(_training_science)]  # its hash refuses NaN
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Positive = Annotated[int, Field(gt=0, lt=2**63)]
-Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
-Rate = Annotated[float, Field(gt=0, le=LARGEST)]
 Percent = Annotated[float, Field(ge=0, le=100)]
-NonNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 # The largest values of an epoch's numbers, from 0, by the part of the key before a layer's name;
 # slopes, mean responses and what callbacks of the user's measure may have any.
 OF_EPOCH: Mapping[str, float] = {
@@ -190,34 +186,6 @@ class Network(Section):
     activation: str | None = Field(None, exclude_if=lambda name: name is None)
     """The first activation with its settings, LeakyReLU(negative_slope=0.01); absent without one,
     and in older records."""
-
-
-class InitReportEntry(Section):
-    """What the initialiser aimed at in a layer, and what it drew."""
-
-    layer: str
-    shape: Annotated[list[Positive], Field(min_length=1)]
-    fan_in: Positive
-    """n, the inputs of one response."""
-    fan_out: Positive
-    """n-hat, the responses that one input reaches."""
-    activation_before: str | None
-    """Class of the activation before the layer."""
-    activation_after: str | None
-    """Class of the activation after the layer."""
-    forward_gain: Rate | None
-    """1 / sqrt(E[f^2]); null where it does not exist."""
-    backward_gain: Rate | None
-    """1 / sqrt(E[f'^2]); null where it does not exist."""
-    rule: str
-    std_asked: NonNegative
-    """Standard deviation of the rule."""
-    std_drawn: NonNegative
-    """Standard deviation of the drawn weights."""
-    mean_drawn: Number
-    """Mean of the drawn weights."""
-    bias: Number | str
-    """Constant, or the name of the rule that drew the biases."""
 
 
 class Slopes(Section):

@@ -12,12 +12,13 @@ Schema = Mapping[str, object]  # pydantic's, of a type
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """In an annotation of an int or a float: the bounds that pydantic checks."""
+    """In an annotation of an int, a float or a list: the bounds that pydantic checks."""
 
     gt: float | None = None
     ge: float | None = None
     lt: float | None = None
     le: float | None = None
+    min_length: int | None = None
 
     def __get_pydantic_core_schema__(self, kind: type, handler: Callable[[type], Schema]) -> Schema:
         bounds = {name: bound for name, bound in asdict(self).items() if bound is not None}

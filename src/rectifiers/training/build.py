@@ -18,7 +18,7 @@ from pytorch_lightning.callbacks import (
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rectifiers.chains import LayerReport, initialize_chain, initialize_empirically, warn_of_drift
+from rectifiers.chains import initialize_chain, initialize_empirically, warn_of_drift
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.images import FolderSplit
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
@@ -28,6 +28,7 @@ from rectifiers.initializers import needs_images
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
 from rectifiers.parameters import parameter_groups
+from rectifiers.report import LayerReport
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.provenance import provenance

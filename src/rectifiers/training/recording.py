@@ -18,7 +18,6 @@ from rectifiers.runs.identity import canonical_json, science
 from rectifiers.runs.record import SCHEMA_VERSION, TrainingRecord, finite
 from rectifiers.runs.record_parts import (
     Divergence,
-    InitReportEntry,
     Network,
     ProtocolResult,
     Slopes,
@@ -145,7 +144,7 @@ def training_record(
         protocols=dict(results),
         network=_network(run),
         class_names=list(source.classes),
-        init_report=[InitReportEntry(**vars(entry)) for entry in run.init_report],
+        init_report=run.init_report,
         warnings=[*run.warnings, *_unread_warning(run)],
         slopes={} if diverged else _slopes(run),
         drop_epochs=classifier.drop_epochs,
