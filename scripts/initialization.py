@@ -24,8 +24,7 @@ from torch import Tensor, nn
 
 from rectifiers import PReLU, activations, initialize
 from rectifiers.activation_modules import outputs, pieces
-from rectifiers.report import table
-from rectifiers.results.documents import write_or_check
+from rectifiers.results.documents import markdown, write_or_check
 from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
@@ -227,12 +226,12 @@ def page(results: dict[str, list[dict[str, Any]]]) -> str:
         "standard normal inputs of the example, on as many fresh\ninputs, and on the example "
         'times 1.1. "varies" is the share of E[y²] that differs between inputs, and\n'
         '"warning" what the report says. The mode "forward" is the closed form.\n\n'
-        f"{table(fate, modes)}\n\n"
+        f"{markdown(fate, modes)}\n"
         "## Networks\n\n"
         f"The table shows mean squares on {IMAGES} standard normal images: mean ± standard "
         f"deviation over {SEEDS} seeds, in\ntraining mode (normalisation uses the batch) without "
         "dropout.\n\n"
-        f"{table(head, lines)}\n"
+        f"{markdown(head, lines)}"
     )
 
 

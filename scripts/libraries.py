@@ -27,8 +27,7 @@ from torch import Tensor, nn
 
 from rectifiers import activations, initialize
 from rectifiers.parameters import LAYERS
-from rectifiers.report import table
-from rectifiers.results.documents import write_or_check
+from rectifiers.results.documents import markdown, write_or_check
 from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
@@ -278,14 +277,14 @@ def page(results: dict[str, Any]) -> str:
     head = ("start", "E[y²]", "gradients", "CPU s", "layers", "loss", "test error, %")
     calls = [(start, f"`{call}`" if call else "") for start, (_, call) in STARTS.items()]
     names = [name for name in NETWORKS if name in results]
-    lowest = table(
+    lowest = markdown(
         ("test error, %", "lowest from", "which has", "rectifiers", "rectifiers, empirical"),
         [errors(name, results[name]) for name in names],
     )
-    parts = [f"{HEAD}\n{table(('start', 'what a user writes'), calls)}", lowest]
+    parts = [f"{HEAD}\n{markdown(('start', 'what a user writes'), calls)}", lowest]
     for name in names:
-        parts.append(f"## {name}\n\n{table(head, rows(results[name]))}")
-    return "\n\n".join(parts) + "\n"
+        parts.append(f"## {name}\n\n{markdown(head, rows(results[name]))}")
+    return "\n".join(parts)
 
 
 def main(arguments: list[str]) -> None:

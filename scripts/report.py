@@ -181,7 +181,8 @@ def write_claims(check: bool) -> Outcome:
     documents.write_or_check(texts, check, "python scripts/report.py claims", drawings, existing)
     if problem and check:
         raise InputError(problem)
-    print(problem, end="\n" * bool(problem), file=sys.stderr)
+    if problem:
+        print(problem, file=sys.stderr)
     verdicts = {result.claim.name: str(result.verdict) for result in results}
     return {"path": str(path), "verdicts": verdicts}, "" if check else str(path)
 

@@ -197,9 +197,8 @@ def test_reports_print_as_tables() -> None:
     assert "std" in lines[1].split()
     assert [line.split()[0] for line in lines[2:]] == ["0.weight", "2.weight", "3.weight"]
     assert lines[1].index("measured") + len("measured") == len(lines[2])  # numbers to the right
-    assert report._repr_html_().count("<tr>") == 4
-    assert "<td>0.weight</td>" in report._repr_html_()
     assert report.to_markdown().count("\n| ") == 5
+    assert "\n| 0.weight | " in report._repr_markdown_()
     assert str(propagation(chain(), (32, 64))).count("\n") == 3
 
 

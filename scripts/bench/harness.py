@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from performance import RESULTS, section
 from rich.markdown import Markdown
-from rich.progress import track
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -30,7 +29,7 @@ from rectifiers.models.rows import Row, expand
 from rectifiers.parameters import parameter_groups
 from rectifiers.prelu import PReLU
 from rectifiers.runs.provenance import provenance
-from rectifiers.runtime.console import stderr, wide_stdout
+from rectifiers.runtime.console import progress_bar, wide_stdout
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.machine import keep_freed_memory
 from rectifiers.training.optim import build_optimizer
@@ -76,12 +75,14 @@ def interleave(
         sys.exit(f"error: rounds={rounds} gives no spread; give 2 or more")
     order = random.Random(0)
     seconds: Seconds = {name: [] for name in ways}
-    for n in track(range(rounds + 1), "rounds", console=stderr, transient=True):
-        for name in order.sample(list(ways), len(ways)):
-            started = clock()
-            ways[name]()
-            if n > 0:
-                seconds[name].append(clock() - started)
+    with progress_bar("timing", rounds + 1, "rounds") as advance:
+        for n in range(rounds + 1):
+            for name in order.sample(list(ways), len(ways)):
+                started = clock()
+                ways[name]()
+                if n > 0:
+                    seconds[name].append(clock() - started)
+            advance(1)
     return seconds
 
 

@@ -1,9 +1,8 @@
-"""The results of `initialize` and `propagation`: tables of layers, as text, Markdown and HTML."""
+"""The results of `initialize` and `propagation`: tables of layers, as text and as Markdown."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Annotated
 
 from rectifiers.runtime.errors import InputError
@@ -21,14 +20,8 @@ LARGEST_RATIO = 4.0  # of measured and predicted, beside three standard deviatio
 LARGEST_SECOND = 1e4  # E[y^2] from which on, or below the inverse of which, a signal is lost
 
 
-def table(head: Row, rows: Sequence[Row]) -> str:
-    """Return a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 class Report:
-    """A table with a row per layer. It prints as aligned text and shows as HTML in a notebook."""
+    """A table with a row per layer. It prints as aligned text; a notebook shows its Markdown."""
 
     def cells(self) -> list[Row]:
         """Return the names of the columns, and a row per layer."""
@@ -45,22 +38,18 @@ class Report:
     def to_markdown(self) -> str:
         """Return the table in Markdown, with the notes as a list below it."""
         head, *rows = self.cells()
+        lines = [head, ["---"] * len(head), *rows]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         notes = "\n".join(f"- {note}" for note in self.notes())
-        return "\n\n".join(filter(None, (self.title(), table(head, rows), notes)))
+        return "\n\n".join(filter(None, (self.title(), table, notes))).replace("<", "&lt;")
 
     def __str__(self) -> str:
         columns = map(_aligned, zip(*self.cells(), strict=True))
         lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
         return "\n".join([*filter(None, [self.title()]), *lines, *self.notes()])
 
-    def _repr_html_(self) -> str:
-        def line(row: Row, tag: str) -> str:
-            return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
-
-        head, *rows = self.cells()
-        body = line(head, "th") + "".join(line(row, "td") for row in rows)
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
-        return f"<p>{escape(self.title())}</p><table>{body}</table><ul>{notes}</ul>"
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
 
 
 def _aligned(column: Row) -> list[str]:
@@ -166,7 +155,7 @@ class InitReport(Report):
         """The reasons why the network may not train, each a sentence with a remedy."""
         sentences = [self._lost(), self._unstable(), self._surprising()]
         if self.unfilled:
-            names = ", ".join(self.unfilled[:3]) + ", ..." * (len(self.unfilled) > 3)
+            names = ", ".join(self.unfilled[:3]) + (", ..." if len(self.unfilled) > 3 else "")
             remedy = "report.left says why; fill them yourself"
             sentences.append(f"weights left as they were: {names}; {remedy}")
         return tuple(filter(None, sentences))

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from rich.text import Text
 
+from rectifiers.runtime import console
 from rectifiers.runtime.schema import value_at
 
 ROUNDING = 1e-12  # smaller numbers are printed as 0
@@ -19,14 +20,9 @@ def table(title: str, rows: Sequence[Row], columns: Mapping[str, str] | None = N
     """Return `rows` as a table. columns: the key of each column by its head, dotted for a key
     within another; None: the keys of the first row."""
     heads = columns or {key: key for key in rows[0]}
-    lines = [[value_at(row, key) for key in heads.values()] for row in rows]
-    made = Table(title=Text(title, style="bold"), title_justify="left")  # Text: [y²] is no markup
-    for head, values in zip(heads, zip(*lines, strict=True), strict=False):
-        is_words = any(isinstance(value, str) for value in values)
-        made.add_column(Text(head), justify="left" if is_words else "right")
-    for line in lines:
-        made.add_row(*(Text(cell(value)) for value in line))
-    return made
+    lines = [[cell(value_at(row, key)) for key in heads.values()] for row in rows]
+    name = Text(title, style="bold")  # [y²] is no markup
+    return console.table(tuple(heads), lines, title=name, title_justify="left")
 
 
 def cell(value: object) -> str:

@@ -109,7 +109,7 @@ class EntryResults(Section):
         missing = len(missing_runs(task, self.runs))
         if self.rate(task) is None:
             missing += benchmark().tasks[task].seeds
-        incomplete = f"{missing} run{'s' * (missing != 1)} missing" if missing else None
+        incomplete = f"{missing} run{'' if missing == 1 else 's'} missing" if missing else None
         return printable(self.refused[task]) if task in self.refused else incomplete
 
     def objection(self) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from rectifiers.results.frame import code_of, machine_of
@@ -11,7 +11,7 @@ from rectifiers.results.statistics import error_interval_pct
 from rectifiers.results.tables import table_1_slopes
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult, Slopes
-from rectifiers.runtime.console import printable
+from rectifiers.runtime.console import styled, table
 from rectifiers.runtime.schema import value_at
 
 BAR = 36  # characters; a line has 80
@@ -20,7 +20,7 @@ BAR = 36  # characters; a line has 80
 def print_record(record: Record, console: Console) -> None:
     """Print a run's code, machine, errors, size, effort, and slopes beside the paper's; of an
     ensemble its runs and errors."""
-    origin = _text(f"code {code_of(record)} on {machine_of(record)}")
+    origin = styled(f"code {code_of(record)} on {machine_of(record)}")
     if isinstance(record, EnsembleRecord):
         runs = ", ".join(member.run for member in record.members)
         head = Text(f"ensemble {record.run} of {runs}", style="bold")
@@ -28,29 +28,29 @@ def print_record(record: Record, console: Console) -> None:
         return
     groups = [name for name in ("model", "activation", "init", "data") if name in record.choices]
     title = " ".join(f"{name}={record.choices[name]}" for name in groups)
-    head = _text(f"run {record.run}  {title}  seed={record.seed}", style="bold")
+    head = styled(f"run {record.run}  {title}  seed={record.seed}", style="bold")
     console.print(head, origin, sep="\n")
     if record.diverged:
         where = f"diverged at step {record.diverged.step}, first seen at {record.diverged.layer}"
-        console.print(_text(where, style="red"))
+        console.print(styled(where, style="red"))
     if record.protocols:
         console.print(errors_table(record.protocols))
-    console.print(*map(_text, effort(record).splitlines()), sep="\n")
+    console.print(*map(styled, effort(record).splitlines()), sep="\n")
     if record.slopes:
         console.print(slopes_table(record.slopes))
 
 
 def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
     """Return one line per protocol: errors in percent with their interval, and the images."""
-    numbers = ("top-1 error %", "95 % interval", "top-5 error %", "images")
-    table = _table("protocol", *(Column(name, justify="right") for name in numbers))
+    rows = []
     for name in sorted(protocols):
         result = protocols[name]
         low, high = error_interval_pct(result.top1_errors, result.num_images)
         top5 = "-" if result.top5_error_pct is None else f"{result.top5_error_pct:.2f}"
         errors = (f"{result.top1_error_pct:.2f}", f"{low:.2f} to {high:.2f}", top5)
-        table.add_row(_text(name), *errors, f"{result.num_images:,} of {result.split}")
-    return table
+        rows.append((name, *errors, f"{result.num_images:,} of {result.split}"))
+    head = ("protocol", "top-1 error %", "95 % interval", "top-5 error %", "images")
+    return table(head, rows)
 
 
 def effort(record: TrainingRecord) -> str:
@@ -88,14 +88,16 @@ def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
     values = [slope.mean for slope in slopes.values()]
     values += [paper[layer] for layer in slopes if layer in paper]
     low, high = min(0.0, *values), max(values)
-    drawn = Column(f"= this run, o Table 1, from {low:.2g} to {high:.2g}", no_wrap=True)
-    numbers = ("slope", "paper's") if shared else ("mean slope", "std", "paper's")
-    table = _table("layer", *(Column(name, justify="right") for name in numbers), drawn)
+    numbers = ("slope",) if shared else ("mean slope", "std")
+    legend = f"= this run, o Table 1, from {low:.2g} to {high:.2g}"
+    rows = []
     for layer, slope in slopes.items():
         cells = [f"{slope.mean:.3f}"] if shared else [f"{slope.mean:.3f}", f"{slope.std:.3f}"]
         cells.append(f"{paper[layer]:.3f}" if layer in paper else "-")
-        table.add_row(_text(layer), *cells, bar(slope.mean, paper.get(layer), low, high))
-    return table
+        rows.append((layer, *cells, bar(slope.mean, paper.get(layer), low, high)))
+    made = table(("layer", *numbers, "paper's", legend), rows)
+    made.columns[-1].no_wrap = True
+    return made
 
 
 def bar(slope: float, paper: float | None, low: float, high: float) -> str:
@@ -106,13 +108,3 @@ def bar(slope: float, paper: float | None, low: float, high: float) -> str:
     if paper is not None:
         drawn[round((paper - low) / per_character)] = "o"
     return "".join(drawn).rstrip()
-
-
-def _text(words: str, style: str = "") -> Text:
-    """A record's words, in which a terminal obeys nothing."""
-    return Text(printable(words), style)
-
-
-def _table(*columns: str | Column) -> Table:
-    """A table without a frame."""
-    return Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")

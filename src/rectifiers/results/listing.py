@@ -8,15 +8,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import StringIO
 from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
 
 from rectifiers.results.frame import code_of, frame, machine_of
 from rectifiers.results.statistics import error_interval_pct, mcnemar
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import RENAMED
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runtime.console import printable
+from rectifiers.runtime.console import printable, table
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject, flat
 
@@ -29,6 +33,9 @@ RUN_KEYS = ("wall_s", "images_per_second", "epochs", "drop_epochs", "status")
 COLUMNS = ("experiment", "model", "activation", "init", "data", "seed", "optim.lr", "epochs")
 ORIGIN = {"split": "tested on", "origin": "origin", "code": "code", "machine": "machine"}
 MIXED_NOTE = "tested on val: these images chose the learning rate's drops; do not compare with test"
+
+
+WIDEST = 10_000  # characters of a line
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,7 @@ def runs_table(rows: Sequence[JsonObject], protocol: str | None) -> str:
     varying = [key for key in columns if key not in shared]
     choices = [f"{key}={shared[key]}" for key in COLUMNS if shared.get(key) is not None]
     origin = [f"{ORIGIN[key]} {shared[key]}" for key in ORIGIN if shared.get(key) is not None]
-    head = f"{len(rows)} run{'s' * (len(rows) != 1)}  {' '.join(choices)}".rstrip()
+    head = f"{len(rows)} run{'' if len(rows) == 1 else 's'}  {' '.join(choices)}".rstrip()
     parts = [printable(text) for text in (head, ", ".join(origin)) if text]
     if rows:
         lines = []
@@ -179,21 +186,18 @@ def runs_table(rows: Sequence[JsonObject], protocol: str | None) -> str:
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table for a terminal, which no cell can colour or command: numbers to the right."""
-    cells = [list(head), *([_cell(value) for value in row] for row in rows)]
-    columns = []
-    for column in zip(*cells, strict=True):
-        width = max(map(len, column))
-        is_number = all(cell[:1].isdigit() or cell[:1] in "+-" for cell in column[1:])
-        pad = str.rjust if is_number else str.ljust
-        columns.append([pad(cell, width) for cell in (column[0], "-" * width, *column[1:])])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+    """Return a table as wide as its cells."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    console = Console(file=StringIO(), width=WIDEST)
+    with console.capture() as printed:
+        console.print(table(head, cells, box=SIMPLE_HEAD, show_edge=False))
+    return "\n".join(map(str.rstrip, printed.get().splitlines()))
 
 
 def _cell(value: object) -> str:
     if not isinstance(value, str):
-        value = f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
-    return printable(value)
+        return f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
+    return value
 
 
 def differences(one: JsonObject, other: JsonObject) -> dict[str, tuple[object, object]]:

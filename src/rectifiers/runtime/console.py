@@ -6,13 +6,15 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
 from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
 
 from rectifiers.runtime.distributed import end_with_launcher, world
 from rectifiers.runtime.errors import INTERRUPTED, InputError
@@ -60,6 +62,24 @@ def without_progress() -> Iterator[None]:
 def printable(text: str) -> str:
     """Return `text` without what a terminal would obey."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def styled(words: str, style: str = "") -> Text:
+    """Return words from elsewhere, in which a terminal obeys nothing."""
+    return Text(printable(words), style)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], **style: Any) -> Table:
+    """Return a table: columns of numbers to the right, those of words to the left. A terminal obeys
+    nothing in it. style: of rich's table, which has no frame."""
+    without_frame: dict[str, Any] = {"box": None, "pad_edge": False, "header_style": "underline"}
+    made = Table(**without_frame | style, padding=(0, 2, 0, 0))
+    for i, name in enumerate(head):
+        is_number = all(row[i][:1].isdigit() or row[i][:1] in "+-" for row in rows)
+        made.add_column(Text(name), justify="right" if is_number else "left")
+    for row in rows:
+        made.add_row(*map(styled, row))
+    return made
 
 
 @contextmanager
