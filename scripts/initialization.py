@@ -9,28 +9,21 @@ measures the mean square of the input and the output of the last block, and of t
 standard normal images, in training mode without dropout, over 8 seeds.
 """
 
-import argparse
-import json
-import sys
 from collections.abc import Callable
 from itertools import pairwise, product
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import torch
 import torchvision
+from measured_page import main
 from torch import Tensor, nn
 
 from rectifiers import PReLU, activations, initialize
 from rectifiers.activation_modules import outputs, pieces
-from rectifiers.results.documents import markdown, write_or_check
-from rectifiers.runtime.console import cli_errors
-from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import write_text
+from rectifiers.results.documents import markdown
+from rectifiers.runtime.console import say
 
-RESULTS = Path(__file__).parents[1] / "results"
-NUMBERS, PAGE = RESULTS / "initialization.json", RESULTS / "INITIALIZATION.md"
 SEEDS, IMAGES = 8, 8
 BLOCKS = {  # each network with its last block and the side of its images, px
     "resnet18": ("layer4.1", 64),
@@ -235,31 +228,21 @@ def page(results: dict[str, list[dict[str, Any]]]) -> str:
     )
 
 
-def main(arguments: list[str]) -> None:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("network", nargs="*", help="networks to measure again (default: all)")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the page is stale")
-    options = parser.parse_args(arguments)
-    check, names = options.check, options.network
-    names = [] if check else names or [CHAINS, *BLOCKS]
-    if unknown := [name for name in names if name not in (CHAINS, *BLOCKS)]:
-        raise InputError(f"{unknown[0]} is not known; choose from: {CHAINS}, {', '.join(BLOCKS)}")
-    results = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
-    for name in names:
-        results[name], kinds = [], ["ReLU"] if name in FUNCTIONAL else [*ACTIVATIONS]
-        for chosen, mode in product(NAMES, ("forward", "empirical")) if name == CHAINS else ():
-            print(f"{DEPTH} layers, {chosen}, {mode}", file=sys.stderr)
+def measured(name: str) -> list[dict[str, Any]]:
+    """Return the rows of a network, or of the chains, with the numbers of every seed."""
+    rows: list[dict[str, Any]] = []
+    if name == CHAINS:
+        for chosen, mode in product(NAMES, ("forward", "empirical")):
+            say(f"{DEPTH} layers, {chosen}, {mode}")
             seeds = [measure_chain(chosen, mode, seed) for seed in range(SEEDS)]
-            results[name].append({"activation": chosen, "mode": mode, "seeds": seeds})
-        for activation, method in product(kinds, METHODS) if name != CHAINS else ():
-            print(f"{name}, {activation}, {method}", file=sys.stderr)
-            values = [measure(name, activation, method, seed) for seed in range(SEEDS)]
-            results[name].append({"activation": activation, "init": method, "values": values})
-        write_text(NUMBERS, json.dumps(results, indent=1) + "\n")
-    write_or_check({PAGE: page(results)}, check, "python scripts/initialization.py")
+            rows.append({"activation": chosen, "mode": mode, "seeds": seeds})
+        return rows
+    for activation, method in product(["ReLU"] if name in FUNCTIONAL else ACTIVATIONS, METHODS):
+        say(f"{name}, {activation}, {method}")
+        values = [measure(name, activation, method, seed) for seed in range(SEEDS)]
+        rows.append({"activation": activation, "init": method, "values": values})
+    return rows
 
 
 if __name__ == "__main__":
-    with cli_errors():
-        main(sys.argv[1:])
+    main(__doc__, (CHAINS, *BLOCKS), measured, page, "initialization")

@@ -7,33 +7,27 @@ Small networks of different kinds are initialised in eight ways, and trained for
 on handwritten digits of 8 px, with three seeds each. The program needs AnyInit, which is not a
 dependency of this project: `pip install anyinit==0.4.0`."""
 
-import argparse
 import copy
 import importlib.util
-import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from measured_page import Results, main
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from rectifiers import activations, initialize
 from rectifiers.parameters import LAYERS
-from rectifiers.results.documents import markdown, write_or_check
-from rectifiers.runtime.console import cli_errors
+from rectifiers.results.documents import markdown
+from rectifiers.runtime.console import say
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import write_text
 
-RESULTS = Path(__file__).parents[1] / "results"
-NUMBERS, PAGE = RESULTS / "libraries.json", RESULTS / "LIBRARIES.md"
 SEEDS, RATE, STEPS, BATCH = 3, 1e-3, 200, 32
 TRAINED = 1300  # images; the other 497 are for the test
 DEPTH, WIDTH, CHANNELS = 50, 64, 16
@@ -287,30 +281,17 @@ def page(results: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def main(arguments: list[str]) -> None:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("network", nargs="*", help="networks to measure again (default: all)")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the page is stale")
-    options = parser.parse_args(arguments)
-    check, names = options.check, options.network
-    names = [] if check else names or [*NETWORKS]
-    if unknown := [name for name in names if name not in NETWORKS]:
-        raise InputError(f"{unknown[0]} is not known; choose from: {', '.join(NETWORKS)}")
-    if names and importlib.util.find_spec("anyinit") is None:
+def measured(name: str) -> Results:
+    """Return what each start makes of a network, for every seed."""
+    if importlib.util.find_spec("anyinit") is None:
         raise InputError("AnyInit is not installed; call pip install anyinit==0.4.0")
-    results = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
-    for name in names:
-        results[name] = {}
-        for start in STARTS:
-            if start == "DKS or TAT" and name not in SHAPED:
-                continue
-            print(f"{name}, {start}", file=sys.stderr, flush=True)
-            results[name][start] = [measure(name, start, seed) for seed in range(SEEDS)]
-        write_text(NUMBERS, json.dumps(results, indent=1) + "\n")
-    write_or_check({PAGE: page(results)}, check, "python scripts/libraries.py")
+    results = {}
+    for start in STARTS:
+        if start != "DKS or TAT" or name in SHAPED:
+            say(f"{name}, {start}")
+            results[start] = [measure(name, start, seed) for seed in range(SEEDS)]
+    return results
 
 
 if __name__ == "__main__":
-    with cli_errors():
-        main(sys.argv[1:])
+    main(__doc__, NETWORKS, measured, page, "libraries")

@@ -36,7 +36,7 @@ from rectifiers.results.frame import known as known_experiments
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, printable
+from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, say
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
 from rectifiers.runtime.machine import no_garbage_collection
@@ -105,7 +105,7 @@ def collect(runs: Path) -> Outcome:
             reason = str(error)
         if reason:
             left_out[str(path)] = reason
-            print(printable(f"left out {path}: {reason}"), file=sys.stderr)
+            say(f"left out {path}: {reason}")
         elif of_claim:
             of_claims.append(record)
         else:
@@ -182,7 +182,7 @@ def write_claims(check: bool) -> Outcome:
     if problem and check:
         raise InputError(problem)
     if problem:
-        print(problem, file=sys.stderr)
+        say(problem)
     verdicts = {result.claim.name: str(result.verdict) for result in results}
     return {"path": str(path), "verdicts": verdicts}, "" if check else str(path)
 

@@ -22,7 +22,7 @@ from rectifiers.cli.composition import Choices, compose_job
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find, run_folder
 from rectifiers.runtime import machine
-from rectifiers.runtime.console import LineTimer, duration, printable, without_progress
+from rectifiers.runtime.console import LineTimer, duration, say, without_progress
 from rectifiers.runtime.distributed import end_with_parent
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.own_modules import find_modules, named_by
@@ -97,13 +97,13 @@ def run_all(
     processes, threads = share_cores(configs, processes, may_grow=follow_up is not None)
     if number := len(progress.pending):
         shares = f"at a time: {processes}, threads of each: {threads}"
-        print(f"runs to do: {number}, {shares}", file=sys.stderr)
+        say(f"runs to do: {number}, {shares}")
     with deferring_signals():
         _train_pending(progress, processes, threads, follow_up)
     common = set.intersection(*map(set, runs)) if len(runs) > 1 else set()
     for overrides, reason in progress.failures.items():
         label = " ".join(override for override in overrides if override not in common)
-        print(printable(f"failed: {label}: {reason}"), file=sys.stderr)
+        say(f"failed: {label}: {reason}")
     return progress.failures
 
 
@@ -175,7 +175,7 @@ def _train_pending(
                 idle.append(worker)
             stop_if_requested(f"with its runs, {progress.done}")
             if timer.is_due():
-                print(progress.line(time.monotonic() - timer.started), file=sys.stderr, flush=True)
+                say(progress.line(time.monotonic() - timer.started))
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()  # it writes a checkpoint first

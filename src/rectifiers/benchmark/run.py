@@ -19,7 +19,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find
 from rectifiers.runs.provenance import committed_file
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.console import stderr, without_progress
+from rectifiers.runtime.console import say, without_progress
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
@@ -103,7 +103,7 @@ def run_entry(
     if jobs:
         text += ", and the judged runs of each task whose search ends"
     for line in [*absent.values(), text]:
-        stderr.print(line, highlight=False, soft_wrap=True, markup=False)
+        say(line)
     if failures := run_all(jobs, processes, follow_up):
         raise InputError(
             f"runs of {entry.name} that failed: {len(failures)}, named above; the same command "

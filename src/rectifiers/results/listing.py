@@ -3,7 +3,6 @@
 import difflib
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ from rectifiers.results.statistics import error_interval_pct, mcnemar
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import RENAMED
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runtime.console import printable, table
+from rectifiers.runtime.console import printable, say, table
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject, flat
 
@@ -58,7 +57,7 @@ def read(paths: Iterable[Path]) -> list[Run]:
         try:
             runs.append(Run(records.load(path), path))
         except InputError as error:
-            print(f"left out: {printable(str(error))}", file=sys.stderr)
+            say(f"left out: {error}")
     return runs
 
 

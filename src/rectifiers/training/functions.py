@@ -39,11 +39,8 @@ CALLED_WITH = {
     "init": ("weight", "layer", "generator"),
     "preprocess": ("moments",),
     "evaluation": ("crop_px",),
-    "data": (),
-    "callbacks": (),
     "optim": ("params",),
     "scheduler": ("optimizer",),
-    "logger": (),
     "model": ("activation", "classes", "channels", "input_px"),
 }
 # The parameters of an activation's function that ask for the number of channels, and the name.
@@ -86,7 +83,7 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
         taken = inspect.signature(function).parameters.keys() & {"patience", "milestones"}
         own = {name: getattr(target, name, None) for name in taken}
         configured = partial(configured, **{k: v for k, v in own.items() if v is not None})
-    arguments = CALLED_WITH[key.partition(".")[0]]
+    arguments = CALLED_WITH.get(key.partition(".")[0], ())
     named = {"save_dir": "."} if key.startswith("logger.") else {}
     try:
         inspect.signature(configured).bind(*arguments, **named)
