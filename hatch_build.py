@@ -1,4 +1,5 @@
-"""Compile the C sources when the package is installed, and put `conf` into a wheel."""
+"""Compile the C sources when the package is installed, and put `conf` into a wheel, without
+the claims."""
 
 import re
 import runpy
@@ -28,4 +29,8 @@ class CompileHook(BuildHookInterface):
             platform = re.sub(r"\W", "_", sysconfig.get_platform())
             build_data["tag"] = f"py3-none-{platform}"
         if version != "editable":
-            build_data["force_include"][str(Path(self.root, "conf"))] = "rectifiers/conf"
+            conf = Path(self.root, "conf")
+            for path in conf.rglob("*.yaml"):
+                if conf / "claim" not in path.parents:  # their records are the checkout's
+                    place = Path("rectifiers", path.relative_to(conf.parent))
+                    build_data["force_include"][str(path)] = str(place)

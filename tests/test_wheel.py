@@ -61,7 +61,8 @@ def test_the_wheel_holds_code_and_configuration(installed: Path) -> None:
         }
 
     package = installed / "rectifiers"
-    expected = files(ROOT / "src" / "rectifiers") | {f"conf/{name}" for name in files(CONF)}
+    options = {name for name in files(CONF) if not name.startswith("claim/")}
+    expected = files(ROOT / "src" / "rectifiers") | {f"conf/{name}" for name in options}
     assert files(package) == expected
     (entry_points,) = installed.glob("*.dist-info/entry_points.txt")
     assert "rectifiers-train = rectifiers.cli:main" in entry_points.read_text()
