@@ -98,8 +98,9 @@ def fields_table(comment: re.Match[str]) -> str:
     defaults, and what they say."""
     section = pkgutil.resolve_name(comment[1])
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    fields = getattr(section, "model_fields", None) or dataclass(section).__pydantic_fields__
-    for field, info in fields.items():
+    if not issubclass(section, BaseModel):
+        section = dataclass(section, frozen=True)
+    for field, info in section.__pydantic_fields__.items():
         owner = next(base for base in section.__mro__ if field in base.__annotations__)
         analyzer = ModuleAnalyzer.for_module(owner.__module__)
         place = (owner.__name__, field)

@@ -114,7 +114,7 @@ def test_every_pair_goes_together(source: Source, model: str, init: str, activat
         with pytest.raises(InputError, match=r"init=fixup is for residual networks"):
             built(config, source)
         return
-    network, report = built(config, source, lambda: torch.randn(4, 1, 32, 32))
+    network, report = built(config, source, torch.randn(4, 1, 32, 32))
     layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     assert len(report) == len(layers)
     scores = network.eval()(torch.randn(2, 1, 32, 32))

@@ -76,7 +76,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], **style: Any) -> T
     made = Table(**without_frame | style, padding=(0, 2, 0, 0))
     for i, name in enumerate(head):
         is_number = all(row[i][:1].isdigit() or row[i][:1] in "+-" for row in rows)
-        made.add_column(Text(name), justify="right" if is_number else "left")
+        made.add_column(styled(name), justify="right" if is_number else "left")
     for row in rows:
         made.add_row(*map(styled, row))
     return made

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -231,11 +231,9 @@ def initial_network(
     config: RunConfig, functions: Functions, data: ImageData, preprocess: Preprocess
 ) -> tuple[ImageNetwork, list[LayerReport]]:
     """Return the network as a run of `config` starts with it, and its init report."""
-
-    def images() -> Tensor:
-        return preprocess(data.first_batch(config.seed))
-
-    return build_network(config, functions, data.source, preprocess.flat_output, images)
+    reads_images = config.init.mode == "empirical" or needs_images(functions["init"])
+    batch = preprocess(data.first_batch(config.seed)) if reads_images else None
+    return build_network(config, functions, data.source, preprocess.flat_output, batch)
 
 
 def check_weights(
@@ -273,17 +271,15 @@ def build_network(
     functions: Functions,
     source: Source,
     flat_input: int | None,
-    images: Callable[[], Tensor] | None = None,
+    batch: Tensor | None = None,
 ) -> tuple[ImageNetwork, list[LayerReport]]:
     """Build and initialise the network; return it with its init report.
 
-    images: returns a batch of what the network reads, for initialisers that measure responses.
-    """
+    batch: of what the network reads, for initialisers that measure responses."""
     rule = functions["init"]
     build = _row_network if config.model.rows is not None else _module_network
     network = build(config, functions, source, flat_input)
     is_empirical = config.init.mode == "empirical"
-    batch = images() if images and (is_empirical or needs_images(rule)) else None
     name = config.init.target.rpartition(".")[2]
     settings: JsonObject = {"seed": config.seed, "name": name, "bias": config.init.bias}
     if isinstance(network, ModuleNetwork):

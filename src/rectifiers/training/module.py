@@ -1,4 +1,4 @@
-"""The LightningModule: the loss, the epoch's numbers and the step rule; nothing else."""
+"""The LightningModule: the loss, the epoch's numbers and the step rule."""
 
 import time
 from collections.abc import Callable, Mapping
