@@ -7,7 +7,7 @@ Settings (key=value):
   trust         [<module>,...]: modules whose functions the run may use besides those of conf/
   data.download true: data may be downloaded to data.root=<folder>
   logger=wandb  also send the run to W&B; logger=tensorboard writes it for TensorBoard
-  trainer, data.num_workers, threads, data.root, runs_dir, cache_dir: as for train.py
+  trainer, data.num_workers, data.size, threads, data.root, runs_dir, cache_dir: as for train.py
 
 Examples:
   python scripts/evaluate.py run=b7cc5f7113d3 evaluation=dense_multi_scale
@@ -25,11 +25,10 @@ from pathlib import Path
 from rich.console import Console
 
 from rectifiers.cli.composition import composed, override
-from rectifiers.cli.finished import of_run
+from rectifiers.cli.finished import of_run, split_trust
 from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record
-from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, printable
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError

@@ -13,7 +13,7 @@ from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 
 PARTS = yaml.safe_load("""
 science:
-  {seed: 0, data: {crop_px: 8}, model: {width: 1, norm: none}, optim: {epochs: 3}, init: {},
+  {seed: 0, data: {crop_px: 8}, model: {width: 1, norm: none}, trainer: {max_epochs: 3}, init: {},
    activation: {}, preprocess: {}}
 provenance:
   {code: c0de, git_sha: "0123456789", git_dirty: false, lock: 10c, data: same, data_pinned: null,
@@ -34,7 +34,7 @@ epoch:
   {lr: 0.01, train_loss: 1.0, val/loss: 1.0, val/top1_error_pct: 50.0, val/top5_error_pct: 5.0,
    images_per_second: 1000.0, seconds: 0.5}
 training:
-  {schema_version: 3, kind: training, status: finished, diverged: null, overrides: [seed=0],
+  {schema_version: 4, kind: training, status: finished, diverged: null, overrides: [seed=0],
    choices: {}, compute: {}, protocols: {}, class_names: null, init_report: [], warnings: [],
    slopes: {}, drop_epochs: [], images_per_second: 1000.5, wall_s: 1.5, codes: [c0de]}
 """)
@@ -74,7 +74,7 @@ def training_json(**changes: Any) -> dict[str, Any]:
     """A training's record as JSON; its history and its name follow from its science, where they are
     not given."""
     science = changes.get("science", SCIENCE)
-    epochs = science["optim"]["epochs"]
+    epochs = science["trainer"]["max_epochs"]
     tested = next((found["num_images"] for found in changes.get("protocols", {}).values()), 50)
     images = {"train": 100, "val": tested, "test": None}  # of the paper's protocol
     own = {"run": run_id(science), "science": science, "images": images, "network": NETWORK}
@@ -123,7 +123,7 @@ def altered(record: Record, changes: dict[str, Any]) -> Any:
         *parents, leaf = key.split(".")
         functools.reduce(lambda node, part: node[part], parents, whole)[leaf] = value
     if isinstance(record, TrainingRecord):
-        whole["history"] = whole["history"][: whole["science"]["optim"]["epochs"]]
+        whole["history"] = whole["history"][: whole["science"]["trainer"]["max_epochs"]]
         whole["epochs"] = len(whole["history"])
         for tested in whole["protocols"].values():
             whole["images"][tested["split"]] = tested["num_images"]

@@ -28,11 +28,8 @@ LOST |= {"history": [], "images_per_second": None}
 
 
 def science(arm: str, seed: int) -> dict[str, Any]:
-    data, optim = (
-        {"crop_px": 8, "split_seed": seed},
-        {"lr": float(len(arm)), "epochs": 3, "global_batch": 128},
-    )
-    return SCIENCE | {"seed": seed, "data": data, "optim": optim}
+    data = {"crop_px": 8, "split_seed": seed, "batch_size": 128}
+    return SCIENCE | {"seed": seed, "data": data, "optim": {"lr": float(len(arm))}}
 
 
 def record(
@@ -41,7 +38,7 @@ def record(
     curve = {"val/top1_error_pct": error}
     return training(
         **{
-            "choices": {"experiment": "claim/made_up", "data": "digits8", "model": "mlp"},
+            "choices": {"claim": "made_up", "data": "digits8", "model": "mlp"},
             "science": science(arm, seed),
             "network": NETWORK | {"classes": 10, "depth": 3, "parameters": 1000},
             "history": [epoch(i + 1, train_loss=loss, **curve) for i, loss in enumerate(losses)],

@@ -105,7 +105,7 @@ def timed(images_per_second: float, validation_s: float, steps: int | None = 100
     return SimpleNamespace(
         status="finished",
         history=[row],
-        science={"optim": {"global_batch": 128}, **trainer},
+        science={"data": {"batch_size": 128}, **trainer},
         images=SimpleNamespace(train=90_000),
     )
 

@@ -59,7 +59,7 @@ Known = dict[str, TrainingRecord]  # by run id
 
 
 def batch_of(record: TrainingRecord) -> int:
-    return int(record.science["optim"]["global_batch"])
+    return int(record.science["data"]["batch_size"])
 
 
 def seconds_per_epoch(record: TrainingRecord) -> float:

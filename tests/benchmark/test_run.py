@@ -137,7 +137,7 @@ def test_entry_cannot_choose_what_tasks_fix(override: str) -> None:
 def test_record_is_kept_as_what_ranks_need() -> None:
     history = [epoch(1), epoch(2) | {"train_loss": 0.25, "val/top1_error_pct": 11.0}]
     history.append(epoch(3) | {"val/top1_error_pct": 12.5})
-    settings = {**training().science, "optim": {"epochs": 3, "lr": 0.1}}
+    settings = {**training().science, "optim": {"lr": 0.1}}
     record = training(science=settings, history=history, protocols={"center": result(45, 50)})
     row, lost = result_of(record, "easy"), result_of(diverged(science=settings), "easy")
     assert (row.val_error_pct, row.least_loss, row.test_error_pct) == (12.5, 0.25, 10.0)

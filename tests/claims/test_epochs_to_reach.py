@@ -21,7 +21,7 @@ def run(loss: Callable[[int], float], epochs: int = 75, drop: int = 52) -> Train
     """Return a run whose loss falls tenfold after its first drop of the learning rate."""
     losses = [loss(e) / (1 if e <= drop else 10) for e in range(1, epochs + 1)]
     made = science("better", 0)
-    made["optim"]["epochs"] = epochs
+    made["trainer"] = {"max_epochs": epochs}
     return record("better", 0, 5.0, losses, science=made, drop_epochs=[drop])
 
 

@@ -108,10 +108,8 @@ def test_ensembles_of_one_seed_and_of_a_rows_arms_stand_in_it(tmp_path: Path, mo
 def test_rerun_stays_in_its_file(tmp_path: Path) -> None:
     (record,) = signal_records(1)
     add(tmp_path, [record])
-    rerun = altered(record, {"wall_s": 1.5, "choices.experiment": "claim/xavier14"})
+    rerun = altered(record, {"wall_s": 1.5, "choices.claim": "xavier14"})
     assert owner(rerun) == "xavier14"
-    as_group = {"choices.experiment": None, "choices.claim": "xavier14"}
-    assert owner(altered(record, as_group)) == "xavier14"
     assert add(tmp_path, [rerun]) == [tmp_path / "signal" / "records.jsonl.xz"]
     assert load(tmp_path) == [rerun]
 

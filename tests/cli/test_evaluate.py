@@ -1,5 +1,7 @@
 """`scripts/evaluate.py` tests a finished run without training."""
 
+import json
+import lzma
 import pickle
 import shutil
 import sys
@@ -11,9 +13,11 @@ from subprocess import CompletedProcess
 import pytest
 import torch
 
-from conftest import compose_config
+from conftest import ROOT, compose_config
 from rectifiers import PReLU
+from rectifiers.cli import composition
 from rectifiers.cli.composition import composed
+from rectifiers.cli.finished import of_run
 from rectifiers.data.preprocess import load_preprocess
 from rectifiers.data.sources import Source
 from rectifiers.evaluation.evaluate import Result, evaluate, load_scores
@@ -199,6 +203,106 @@ def test_keys_of_a_run_cannot_be_changed_in_a_test(evaluate_py, finished: Outcom
     assert "trainer.precision belongs to the run" in sentence_of(done.stderr)
 
 
+CLAIM = (
+    "claim=table2",
+    "activation=relu",
+    "trainer.max_epochs=1",
+    "scheduler.milestones=[]",
+    "threads=1",
+    "logger=none",
+)
+
+
+@pytest.mark.parametrize(
+    ("typed", "choices"),
+    [
+        (SIZES, {}),  # from Python
+        (CLAIM, {"claim": "table2", "data": "digits8", "activation": "relu"}),
+        ((*SIZES, "data=digits8", "model=mini"), {"data": "a word"}),
+    ],
+)
+def test_a_run_of_any_origin_is_tested_anywhere(
+    evaluate_py, tmp_path: Path, typed: tuple[str, ...], choices: dict[str, str]
+) -> None:
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    run = train(compose_config(*typed, "evaluation=center", *places), choices)
+    elsewhere = Path(shutil.copytree(run.path.parent, tmp_path / "copied" / run.record.run))
+    shutil.rmtree(tmp_path / "runs")
+    done = evaluate_py(f"run={elsewhere}", "evaluation=ten_view", places[1])
+    assert done.returncode == 0, done.stderr
+    found = records.load(elsewhere / "record.json")
+    assert set(found.protocols) == {"center", "ten_view"}
+    assert found.protocols["ten_view"].settings["scale_px"] == found.science["data"]["resize_px"]
+
+
+def test_a_changed_conf_leaves_a_run_as_it_was(
+    finished: Outcome, tmp_path: Path, monkeypatch
+) -> None:
+    conf = Path(shutil.copytree(composition.CONF, tmp_path / "conf"))
+    for name, before, after in (
+        ("optim/paper.yaml", "momentum: 0.9", "momentum: 0.5"),
+        ("data/digits.yaml", "resize_px: 36", "resize_px: 40"),
+        ("train.yaml", "pad_px: 0", "pad_px: 3"),  # which a record does not hold
+        ("train.yaml", "timeout_s: 600", "timeout_s: 60"),
+    ):
+        text = (conf / name).read_text()
+        assert before in text
+        (conf / name).write_text(text.replace(before, after))
+    monkeypatch.setattr(composition, "CONF", conf)
+    config, _, _ = of_run(str(finished.path.parent), {"evaluation": "ten_view"})
+    assert science(config) == finished.record.science
+    settings = config.evaluation.protocols["ten_view"].options
+    assert (settings["scale_px"], settings["pad_px"]) == (36, 0)
+    assert config.timeout_s == 60  # how it is computed, conf/ says
+
+
+OLDER = ROOT / "tests" / "older_run" / "18c58690eaaf"  # the first of layout 4, kept as it was
+
+
+def test_a_checkpoint_of_an_older_commit_is_tested(evaluate_py, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(OLDER, tmp_path / OLDER.name))
+    content = json.loads((folder / "record.json").read_text())
+    before = content["protocols"].pop("center")
+    (folder / "record.json").write_text(json.dumps(content))
+    done = evaluate_py(f"run={folder}", "evaluation=center", f"cache_dir={tmp_path}/cache")
+    assert done.returncode == 0, done.stderr
+    after = records.load(folder / "record.json").protocols["center"]
+    assert (after.top1_correct, after.correct_mask) == (
+        before["top1_correct"],
+        before["correct_mask"],
+    )
+    assert after.nll == pytest.approx(before["nll"])
+
+
+def test_a_record_of_an_older_version_is_one_line(
+    evaluate_py, finished: Outcome, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(finished.path.parent, tmp_path / finished.record.run))
+    text = (folder / "record.json").read_text()
+    (folder / "record.json").write_text(text.replace('"schema_version": 4', '"schema_version": 3'))
+    done = evaluate_py(f"run={folder}")
+    assert done.returncode == 1
+    assert "schema_version=3 is of an older version" in sentence_of(done.stderr)
+
+
+@pytest.mark.process
+def test_committed_records_are_configurations(tmp_path: Path) -> None:
+    """One of each claim, and those of the tables."""
+    results = ROOT / "results"
+    texts = [path.read_bytes() for path in sorted((results / "records").glob("*.json"))]
+    for path in sorted((results / "claims").rglob("*.jsonl.xz")):
+        with lzma.open(path) as lines:
+            texts.append(next(iter(lines)))
+    for text in texts:
+        record = records.parse(text)
+        if isinstance(record, records.EnsembleRecord) or record.status == "diverged":
+            continue
+        folder = tmp_path / record.run
+        folder.mkdir()
+        (folder / "record.json").write_bytes(text)
+        assert run_id(science(of_run(str(folder), {})[0])) == record.run
+
+
 MY_FILE = """
 from torch import nn
 from rectifiers.data.preprocess import scalar_mean
@@ -275,3 +379,13 @@ def test_other_weights_are_refused_before_images(own, program, call, tmp_path, m
     assert done.returncode == 1
     assert sentence_of(done.stderr).startswith("the weights are of another network: 0.bias is (5,)")
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_of_ones_own_functions_needs_trust(own, evaluate_py, tmp_path: Path) -> None:
+    typed = (*own, f"runs_dir={tmp_path}/runs", "trainer.max_epochs=1", "logger=none")
+    folder = train(composed(typed), {"data": "my_own.source"}).path.parent
+    command = (f"run={folder}", "evaluation=ten_view", f"cache_dir={tmp_path}/cache")
+    done = evaluate_py(*command)
+    assert sentence_of(done.stderr).endswith("add trust=[my_own]")
+    done = evaluate_py(*command, "trust=[my_own]")
+    assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ def report(tmp_path: Path, monkeypatch) -> ModuleType:
     place = tmp_path / "results" / "records"
     for name in (FIRST, "a9dd9bfaa3d0", "0c255a4692ea"):
         shutil.copy(ROOT / "results" / "records" / f"{name}.json", place)
-    changes = {"choices.data": "fashion_mnist", "science.optim.epochs": 1}
+    changes = {"choices.data": "fashion_mnist", "science.trainer.max_epochs": 1}
     changes["science.data._target_"] = "rectifiers.data.sources.fashion_mnist"
     other = altered(records.load(place / f"{FIRST}.json"), changes)
     records.write(place / f"{other.run}.json", other)

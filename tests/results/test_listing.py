@@ -12,22 +12,23 @@ from rectifiers.runtime.errors import InputError
 
 RECORDS = ROOT / "results" / "records"
 FOUND = gather(RECORDS)
+NAME = "e6eb31a64f10"  # Table 2's PReLU on digits
 
 
 def test_local_runs_come_before_committed_records(tmp_path: Path) -> None:
-    folder = tmp_path / "e6eb31a64f10"
-    record = records.load(RECORDS / "e6eb31a64f10.json")
+    folder = tmp_path / NAME
+    record = records.load(RECORDS / f"{NAME}.json")
     records.write(folder / "record.json", record)
     found = gather(RECORDS, tmp_path)
     assert len(found) == len(FOUND)
-    assert find(found, "e6eb31a64f10").path.parent == folder
+    assert find(found, NAME).path.parent == folder
     records.write(folder / "record.json", altered(record, {"protocols.center.nll": 1.5}))
     found = gather(RECORDS, tmp_path)
     assert len(found) == len(FOUND) + 1
-    both = [each for each in found if each.record.run == "e6eb31a64f10"]
+    both = [each for each in found if each.record.run == NAME]
     assert [each.path.parent for each in both] == [folder, RECORDS]
-    assert find(found, "e6eb").path.parent == folder
-    assert find(found, str(RECORDS / "e6eb31a64f10.json")).origin == "committed"
+    assert find(found, NAME[:4]).path.parent == folder
+    assert find(found, str(RECORDS / f"{NAME}.json")).origin == "committed"
 
 
 @pytest.mark.parametrize(
@@ -37,8 +38,8 @@ def test_local_runs_come_before_committed_records(tmp_path: Path) -> None:
         (["activation=relu,prelu"], 15),
         (["optim.lr=1e-2", "init=he"], 15),
         (["status=finished", "experiment=table2/relu", "data.flip=true"], 5),
-        (["run=e6eb31a64f10"], 1),
-        (["trainer.max_epochs=75"], 20),  # which records call optim.epochs
+        ([f"run={NAME}"], 1),
+        (["trainer.max_epochs=75", "data.pad_px=0"], 20),  # of which records hold no default
     ],
 )
 def test_filters_narrow(filters: list[str], count: int) -> None:
@@ -61,9 +62,13 @@ def test_unusable_filter_names_usable_ones(text: str, sentence: str) -> None:
 
 
 def test_a_run_is_found_by_prefix_or_path() -> None:
-    assert find(FOUND, "e6e").record.run == "e6eb31a64f10"
-    assert find([], str(RECORDS / "e6eb31a64f10.json")).record.run == "e6eb31a64f10"
-    with pytest.raises(InputError, match=r"6 begins the names of 4 runs, .*; give more digits"):
-        find(FOUND, "6")
-    with pytest.raises(InputError, match=r"e6eb31a64f1b is not a run.*; did you mean e6eb31a64f10"):
-        find(FOUND, "e6eb31a64f1b")
+    assert find(FOUND, NAME[:5]).record.run == NAME
+    assert find([], str(RECORDS / f"{NAME}.json")).record.run == NAME
+    firsts = [each.record.run[0] for each in FOUND]
+    shared = max(firsts, key=firsts.count)
+    words = f"{shared} begins the names of {firsts.count(shared)} runs, .*; give more digits"
+    with pytest.raises(InputError, match=words):
+        find(FOUND, shared)
+    typo = f"{NAME[:-1]}{'0' if NAME[-1] != '0' else '1'}"
+    with pytest.raises(InputError, match=rf"{typo} is not a run.*; did you mean {NAME}"):
+        find(FOUND, typo)

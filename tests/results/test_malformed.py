@@ -61,7 +61,7 @@ def show_everywhere(base: Record, record: Record) -> None:
 @pytest.mark.process
 def test_malformed_records_are_refused_or_shown() -> None:
     path = ROOT / "results" / "records" / "e6eb31a64f10.json"  # Table 2's PReLU on digits
-    base = altered(records.load(path), {"science.optim.epochs": 2})
+    base = altered(records.load(path), {"science.trainer.max_epochs": 2})
     whole = base.model_dump(mode="json")
     whole["init_report"] = whole["init_report"][:2]
     whole["protocols"] = {name: whole["protocols"][name] for name in list(whole["protocols"])[:2]}

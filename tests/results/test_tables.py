@@ -99,7 +99,7 @@ def test_arms_are_compared_by_seed(data: str) -> None:
     found += [record("table2/prelu", s, 49 + 10 * s, data=data) for s in (1, 2)]
     other = record("table2/prelu", 0, 90, data=data)
     found.append(altered(other, {"provenance.data": "other images"}))
-    text = rendered(*(altered(each, {"science.optim.epochs": 9}) for each in found))
+    text = rendered(*(altered(each, {"science.trainer.max_epochs": 9}) for each in found))
     own = row(text, "PReLU, channel-wise minus ReLU | ten_view")
     assert "| -1.00 (-1.00 to -1.00, n = 2) |" in own  # the seeds' own spread is taken out
 
@@ -107,7 +107,7 @@ def test_arms_are_compared_by_seed(data: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("science.optim.epochs", 1),
+        ("science.trainer.max_epochs", 1),
         ("science.model.width", 0.5),
         ("science.data.crop_px", 192),
         ("images.train", 1000),
@@ -137,7 +137,7 @@ def test_smaller_runs_are_not_compared_with_the_paper(key: str, value: Any) -> N
         ("protocols.ten_view.settings", {"scale_px": 300}, "ten_view has other settings"),
         ("science.optim.lr", 1.0, "departs from table2/relu in more than data, size and length"),
         ("science.activation", {"_target_": "torch.nn.ELU"}, "departs from table2/relu"),
-        ("science.compute.precision", "bf16-mixed", "departs from table2/relu"),
+        ("science.trainer.precision", "bf16-mixed", "departs from table2/relu"),
     ],
 )
 def test_what_does_not_belong_says_why(key: str, value: Any, reason: str, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_what_does_not_belong_says_why(key: str, value: Any, reason: str, tmp_pa
 
 def test_two_records_of_one_seed_are_refused(tmp_path: Path) -> None:
     one = record("table2/relu", 0, 30.0, data="digits")
-    other = altered(one, {"science.optim.patience": 99})
+    other = altered(one, {"science.scheduler.patience": 99})
     records.write(tmp_path / "a.json", one)
     records.write(tmp_path / "b.json", other)
     with pytest.raises(InputError, match=r"two records of table2/relu on .* with.*remove one"):
@@ -171,7 +171,7 @@ def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
 
 @pytest.mark.parametrize("data", ["imagenet", "imagenette"])
 def test_only_runs_on_imagenet_count_as_such(data: str) -> None:
-    run = altered(record("table2/relu", 0, 30.0, data=data), {"science.optim.epochs": 1})
+    run = altered(record("table2/relu", 0, 30.0, data=data), {"science.trainer.max_epochs": 1})
     table = rendered(run).partition("## Table 2")[2].partition("## Table 3")[0]
     assert ("Not run on ImageNet." in table) == (data != "imagenet")
 

@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_not_written(tmp_path: Path, value: float) -> Non
 
 def test_a_finished_run_has_every_epoch_it_planned() -> None:
     rows = [epoch(i) for i in (1, 2, 3, 4)]
-    assert training(history=rows[:3]).epochs == SCIENCE["optim"]["epochs"] == 3
+    assert training(history=rows[:3]).epochs == SCIENCE["trainer"]["max_epochs"] == 3
     for count in (0, 2, 4):
         with pytest.raises(ValueError, match="epochs "):
             training(history=rows[:count])

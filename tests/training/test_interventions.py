@@ -111,7 +111,7 @@ def test_revive_dead_revives_a_dead_network(tiny) -> None:
     assert rows[0]["dead_units/fc_1"] == 32
     assert rows[1]["dead_units/fc_1"] < 10
     assert rows[2]["train_loss"] < dead[2]["train_loss"] - 0.05
-    assert revived.record.science["callbacks"]["after_epoch"] == 1
+    assert revived.record.science["callbacks"]["revive_dead"]["after_epoch"] == 1
 
 
 def test_freeze_rest_keeps_all_other_weights(tiny) -> None:

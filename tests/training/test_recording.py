@@ -31,6 +31,7 @@ def test_record_keeps_the_typed_overrides(tiny) -> None:
         ("++logger.mine.token=secret", []),
         ("+runs_dir=/home/somebody/runs", []),
         ("ckpt_path=/home/somebody/last.ckpt", []),
+        ("weights=/home/somebody/net.pt", ["weights=FILE"]),
         ("callbacks.model_checkpoint.dirpath=/home/somebody", []),
         ("+callbacks.mine={_target_: a.B, dirpath: /home/somebody}", []),
         ("+optim.dampening=0.5", ["+optim.dampening=0.5"]),

@@ -12,9 +12,9 @@ import yaml
 from annotated_types import MinLen
 from pydantic import model_validator
 
-from rectifiers.cli.composition import COMPUTED, compose_job
+from rectifiers.cli.composition import compose_job
 from rectifiers.runner import Overrides
-from rectifiers.runs.config import RunConfig
+from rectifiers.runs.config import FREE, RunConfig
 from rectifiers.runs.identity import run_id, science, without
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Positive, Range
@@ -25,7 +25,7 @@ VARIED = ("activation", "init", "seed", "optim.lr")  # what a task's hash leaves
 ENTRY_GROUPS = ("activation", "init")  # whose keys an entry may choose
 FUNCTION = "relu"  # the option whose `_target_` a function of the user's replaces
 # what may be given besides: none of it moves a number
-PLACES = ("runs_dir", "cache_dir", "data.root", "trainer", *COMPUTED, "logger")
+PLACES = ("trainer", *(key for key in FREE if key != "evaluation"))
 Size = Literal["quick", "full"]
 SIZES: tuple[Size, ...] = ("quick", "full")
 
@@ -188,4 +188,4 @@ class Entry:
 
 def _is_place(key: str) -> bool:
     is_within = any(key == place or key.startswith(f"{place}.") for place in PLACES)
-    return is_within and (not key.startswith("trainer.") or key in COMPUTED)
+    return is_within and (not key.startswith("trainer.") or key in FREE)

@@ -5,7 +5,7 @@ A run's name is the hash of its configuration, so an interrupted entry goes on, 
 task, entry, rate and seed of a row again must come to the same name."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -19,10 +19,10 @@ from rectifiers.benchmark.definition import Entry, benchmark
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import committed_file, has_commit
 from rectifiers.runs.record_parts import NonNegative, Percent, Rate
-from rectifiers.runs.trust import check_overrides
+from rectifiers.runs.sections import options
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import read_bytes, write_text
+from rectifiers.runtime.files import CONF, read_bytes, write_text
 from rectifiers.runtime.ranges import Positive
 from rectifiers.runtime.schema import Section, checked
 
@@ -248,6 +248,27 @@ def load(path: Path) -> EntryResults:
     if objection is not None:
         raise InputError(f"{path}: {printable(objection)}")
     return results
+
+
+def check_overrides(overrides: Sequence[str], place: Path) -> None:
+    """Refuse overrides, read from `place`, that Hydra would follow out of the configuration: of
+    `hydra`, that remove or move anything, choose no option of a group, or have a `$` (Hydra reads
+    `$\\{oc.env:X\\}` as a reference, too)."""
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        parts = key.removeprefix("+").split(".")
+        is_setting = len(parts) > 1  # the one thing that a plus may add
+        is_key = all(part.isidentifier() for part in parts) and parts[0] != "hydra"
+        is_key = is_key and (is_setting or not key.startswith("+"))
+        is_usable = equals and is_key and "$" not in value and override == printable(override)
+        if is_usable and not is_setting and (CONF / key).is_dir():
+            chosen = {name.strip(" '\"") for name in value.strip("[]").split(",")}
+            is_usable = chosen <= {"null", *options(key).split(", ")}
+        if not is_usable:
+            raise InputError(
+                f"{place}: {printable(override)} is no value of a key, or option of a group, of a "
+                "run; remove it"
+            )
 
 
 def _objections(results: EntryResults, stem: str) -> Iterator[str]:

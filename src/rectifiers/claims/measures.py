@@ -153,7 +153,7 @@ def reached(record: TrainingRecord, below: float, key: str = "train_loss") -> fl
 @measure("epochs until the {key} is below {below}")
 def epochs_to(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
     """Return the first epoch whose number is below; where none is, one more than there were."""
-    return float(_first_below(record, key, below) or record.science["optim"]["epochs"] + 1)
+    return float(_first_below(record, key, below) or record.science["trainer"]["max_epochs"] + 1)
 
 
 @measure("epochs for the reference's training loss, over the reference's epochs")

@@ -195,7 +195,7 @@ def scale(result: ClaimResult, short: bool = True) -> str:
 
 def lengths(runs: Iterable[TrainingRecord]) -> str:
     """Return how long the runs train, as in `75 epochs (4,950 steps)`."""
-    by_length = sorted(runs, key=lambda run: run.science["optim"]["epochs"])
+    by_length = sorted(runs, key=lambda run: run.science["trainer"]["max_epochs"])
     return " or ".join(dict.fromkeys(map(length_of, by_length)))
 
 

@@ -17,9 +17,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.hints import EMPTY, OPTIONAL, explain
-from rectifiers.runs.config import RunConfig
-from rectifiers.runs.sections import KEYS_OF_TRAINER, Model
-from rectifiers.runs.trust import DOTTED_NAME
+from rectifiers.runs.config import PATHS, RunConfig
+from rectifiers.runs.sections import DOTTED_NAME, KEYS_OF_TRAINER, Model
 from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, load_yaml
@@ -28,12 +27,6 @@ from rectifiers.runtime.schema import JsonObject, keys, unknown_key
 # Hydra 1.3 asks which version's defaults it shall use; 1.4 deprecates the argument.
 VERSION_BASE: JsonObject = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
 Choices = dict[str, str | None]  # the option that was chosen of each group
-PLACES = ("runs_dir", "cache_dir", "data.root")
-# How a run is computed, which changes no number but for rounding.
-COMPUTED = (
-    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "data.num_workers"),
-    *("threads", "compile", "channels_last", "timeout_s"),
-)
 # The groups of which an option may be a function's dotted name, with the keys that each option of
 # the group has; those of data are the keys of data=folder.
 BY_NAME: dict[str, JsonObject] = {
@@ -60,15 +53,12 @@ _register("over_root", _over_root)  # conf/small_fc.yaml uses it
 _register("minus", lambda a, b: a - b)  # conf/scheduler/cosine.yaml uses it
 
 
-def resolve(config: DictConfig, *, is_composed: bool = True) -> RunConfig:
-    """Return a configuration with its references followed, checked and frozen.
-
-    is_composed: False for that of a finished run, whose references have been followed already."""
+def resolve(config: DictConfig) -> RunConfig:
+    """Return a configuration with its references followed, checked and frozen."""
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
-        if is_composed:
-            _check_settings_of_rows(config)
+        _check_settings_of_rows(config)
         # a claim is about runs
         return RunConfig.of({str(key): value for key, value in plain.items() if key != "claim"})
     except OmegaConfBaseException as error:
@@ -205,4 +195,4 @@ def choices_of(hydra: HydraConf) -> Choices:
 def override(key: str, value: str) -> str:
     """Return an override as Hydra reads it; a path is quoted, whatever is in it."""
     quoted = re.sub(r"(\\*)('|\Z)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), value)
-    return f"{key}='{quoted}'" if key in PLACES else f"{key}={value}"
+    return f"{key}='{quoted}'" if key in PATHS else f"{key}={value}"

@@ -1,30 +1,52 @@
-"""The configuration of a finished run, to test it again: from its folder, which is untrusted."""
+"""The configuration of a finished run, to test it again: from its record, which is untrusted.
 
-from collections.abc import Collection
+A record is data. It says what the network is, and not which code is run (but for functions that
+`conf/` names, classes of torch's, and the modules of `trust=[my_package]`), nor where anything is
+read, written or sent: that say the command line and `conf/`. See SECURITY.md."""
+
+import copy
+import functools
+import importlib
+import pkgutil
+from collections.abc import Collection, Iterator, Sequence
 from os import listdir
 from os.path import isdir, isfile  # unlike Path's: False of a name that is too long for a path
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import Container, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rectifiers.cli.composition import (
-    COMPUTED,
-    PLACES,
-    Choices,
-    compose_with_choices,
-    override,
-    resolve,
-)
-from rectifiers.runs.config import RunConfig
+from rectifiers.cli.composition import Choices, compose_with_choices, override, refusal
+from rectifiers.runs.config import FREE, KEYS, RunConfig
 from rectifiers.runs.folder import run_folder
-from rectifiers.runs.record import load_training
-from rectifiers.runs.trust import check_plain, check_targets
+from rectifiers.runs.identity import NOT_SCIENCE, science, settings
+from rectifiers.runs.record import TrainingRecord, load_training
+from rectifiers.runs.sections import DOTTED_NAME, options
+from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError, unreadable
-from rectifiers.runtime.files import read_yaml
+from rectifiers.runtime.files import CONF, load_yaml, read_yaml
+from rectifiers.runtime.own_modules import FUNCTIONS
+from rectifiers.runtime.schema import JsonObject, flat, value_at
 
-# What a test may choose.
-FREE = ("evaluation", "logger", *COMPUTED, *PLACES, "data.download")
+# The modules of torch, and their base classes, whose subclasses any record may name for a group.
+OF_TORCH = {
+    "activation": ("torch.nn", "Module"),
+    "optim": ("torch.optim", "Optimizer"),
+    "scheduler": ("torch.optim.lr_scheduler", "LRScheduler"),
+}
+
+
+def split_trust(arguments: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Return (the modules of `trust=[<module>,...]`, the other arguments)."""
+    modules: list[str] = []
+    rest = []
+    for argument in arguments:
+        if argument.startswith("trust="):
+            names = argument.removeprefix("trust=").strip("[]").split(",")
+            modules += filter(None, map(str.strip, names))
+        else:
+            rest.append(argument)
+    return tuple(modules), rest
 
 
 def of_run(
@@ -34,20 +56,30 @@ def of_run(
     overrides).
 
     name: the run's name or the beginning of it, or the path of its folder. values: by key, as they
-    were typed.
-
-    The folder is data that anybody may have made: it says what the network is, and not which code
-    is run (but for the modules of `trust`) or where anything is written or sent: without `logger=`
-    nothing is logged.
+    were typed; without `logger=` nothing is logged. trust: modules whose functions may be used.
     """
     folder = _folder_of(name, Path(values.get("runs_dir", "runs")))
     check_free(values)
-    record = load_training(folder / "record.json")
+    record, place = load_training(folder / "record.json"), folder / "record.json"
     if record.status != "finished":
         raise InputError(f"run={name} {record.status}; there is nothing to test")
-    kept = _read_config(folder / "config.yaml", trust)
-    _put_in(kept, values, folder)
-    config = resolve(kept, is_composed=False)
+    _check_plain(record.science, place)
+    check_targets(record.science, place, trust)
+    try:
+        plain = _laid_over(record, values, folder)
+    except OmegaConfBaseException as error:  # of a reference that was typed
+        raise refusal(error) from error
+    try:
+        config = RunConfig.of(plain)
+    except InputError as error:
+        raise InputError(f"run={name}: {printable(str(error))}") from error
+    theirs, ours = flat(record.science), flat(science(config))
+    for key in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(key, ...) != ours.get(key, ...):
+            raise InputError(
+                f"{place}: science.{printable(key)} is no part of a run's id; a record of this "
+                "version does not hold it"
+            )
     if run_folder(config) != folder:
         raise InputError(
             f"{folder} does not bear the name of its configuration; give the folder that the run "
@@ -72,43 +104,154 @@ def check_free(values: dict[str, str]) -> None:
         )
 
 
-def _read_config(path: Path, trust: Collection[str]) -> DictConfig:
-    """Return a run's own configuration, which names only functions that it may name."""
-    try:
-        plain = read_yaml(path)
-        check_plain(plain, path)
-        if isinstance(plain, dict):
-            plain.pop("logger", None)  # where the run was logged; never used
-        check_targets(plain, path, trust)
-        if not all(isinstance(plain.get(group), dict) for group in ("trainer", "data", "optim")):
-            raise ValueError("it is no configuration of a run, or one of an older version")
-        return OmegaConf.create(plain)
-    except (OSError, TypeError, ValueError, AttributeError, OmegaConfBaseException) as error:
-        raise unreadable(path, error, "train it again by train.py with rerun=true") from error
+def _laid_over(record: TrainingRecord, values: dict[str, str], folder: Path) -> JsonObject:
+    """Return the record's science over all other keys, which `conf/` and the command line say. What
+    these refer to, such as the size of the images, is the run's.
 
-
-def _put_in(kept: DictConfig, values: dict[str, str], folder: Path) -> None:
-    """Put into a run's configuration how it is tested now, and where."""
+    Raises:
+        InputError: where the command line cannot be used, or the data are not there.
+    """
     of_data = ("data.root", "data.download")
-    overrides = [override(key, value) for key, value in values.items() if key not in of_data]
-    chosen, _ = compose_with_choices(overrides)
+    typed = [override(key, value) for key, value in values.items() if key not in of_data]
+    composed, _ = compose_with_choices([f"data={_data_option(record)}", *typed])
+    for key, value in settings(record.science).items():
+        if key in KEYS:
+            OmegaConf.update(composed, key, value, force_add=True)
     is_logged = any(key.partition(".")[0] == "logger" for key in values)
-    kept.evaluation, kept.cache_dir = chosen.evaluation, chosen.cache_dir
-    kept.runs_dir, kept.rerun = str(folder.parent), False
-    # where the training began, which a test does not read
-    kept.ckpt_path = kept.weights = None
-    for key in COMPUTED:
-        OmegaConf.update(kept, key, OmegaConf.select(chosen, key))
-    kept.logger = (chosen.get("logger") or {}) if is_logged else {}
-    if "download" in kept.data or "data.download" in values:
-        kept.data.download = values.get("data.download") == "true"
+    now: JsonObject = {"runs_dir": str(folder.parent), "data.root": _root(values, folder)}
+    now |= {"rerun": False, "ckpt_path": None, "weights": None}
+    now |= {} if is_logged else {"logger": {}}
+    if "download" in composed.data or "data.download" in values:
+        now["data.download"] = values.get("data.download") == "true"
+    plain = copy.deepcopy(record.science)
+    for key in NOT_SCIENCE:
+        value = now[key] if key in now else OmegaConf.select(composed, key, default=...)
+        if value is ... or (key == "data.root" and value is None):
+            continue
+        if isinstance(value, Container):
+            value = OmegaConf.to_container(value, resolve=True)
+        section, _, leaf = key.rpartition(".")
+        node = plain.setdefault(section, {}) if section else plain
+        if isinstance(node, dict):  # or else it is refused as what it is
+            node[leaf] = value
+    return plain
+
+
+def _data_option(record: TrainingRecord) -> str:
+    """Return the option of `data` whose places and test scales fit the run."""
+    known = options("data").split(", ")
+    if (chosen := record.choices.get("data")) in known:
+        return str(chosen)
+    target = record.science["data"].get("_target_")
+    texts = {name: (CONF / "data" / f"{name}.yaml").read_text() for name in known}
+    return next((n for n, text in texts.items() if f"_target_: {target}\n" in text), "folder")
+
+
+def _root(values: dict[str, str], folder: Path) -> str | None:
+    """Return the folder of the data: that of the command line, or the one that the run read, which
+    is all that its `config.yaml` is asked for."""
     if "data.root" in values:
-        kept.data.root = values["data.root"]
-    elif kept.data.get("root") is not None and not isdir(str(kept.data.root)):
+        return values["data.root"]
+    path = folder / "config.yaml"
+    if not path.exists() and not path.is_symlink():
+        return None
+    try:
+        root = value_at(read_yaml(path), "data.root")
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error, "give data.root=, or remove it") from error
+    if root is not None and not isdir(str(root)):
         raise InputError(
-            f"data.root={kept.data.root}, where the run had its data, is no folder here; give "
-            "data.root="
+            f"data.root={root}, where the run had its data, is no folder here; give data.root="
         )
+    return None if root is None else str(root)
+
+
+def _check_plain(config: object, place: Path) -> None:
+    """Refuse references, `${...}`: a record holds values, and one could read a secret."""
+    for key, value in _leaves(config):
+        if isinstance(value, str) and "${" in value:
+            text = printable(f"{key}={value}")
+            raise InputError(f"{place}: {text} is a reference, and not a value")
+
+
+def check_targets(config: object, place: Path, trust: Collection[str]) -> None:
+    """Refuse functions that `conf/` does not name for their group and the user does not trust;
+    nothing of theirs is imported. The message has the `trust=[...]` that allows all of them."""
+    untrusted = {}
+    for key, target in _leaves(config):
+        if key.rpartition(".")[2] != "_target_":
+            continue
+        if not DOTTED_NAME.fullmatch(str(target)):
+            text = printable(f"{key}={target}")
+            raise InputError(f"{place}: {text} is not the dotted name of a function")
+        if module := _untrusted_module(_group(key), str(target), trust):
+            untrusted[key] = (target, module)
+    if untrusted:
+        key, (target, _) = next(iter(untrusted.items()))
+        modules = ",".join(sorted({module for _, module in untrusted.values()}))
+        raise InputError(
+            f"{place}: {key}={target} is no function that conf/{_group(key) or ''} names, and is "
+            f"not used; if you know that code and trust it, add trust=[{modules}]"
+        )
+
+
+def _leaves(node: object, at: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(node, dict | list | tuple):
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _leaves(value, f"{at}.{key}" if at else str(key))
+    else:
+        yield at, node
+
+
+def _untrusted_module(group: str | None, target: str, trust: Collection[str]) -> str | None:
+    """Return the module to trust before `target` may be used, or None where it may be used as it
+    is."""
+    module = target.rpartition(".")[0]
+    if (group, target) in _functions_of_conf() or _is_of_torch(group, target):
+        return None
+    if not _is_within(module, trust):
+        return module
+    try:
+        home = pkgutil.resolve_name(target).__module__
+    except (ImportError, AttributeError, ValueError):
+        return None  # a name that does not exist is refused where it is used
+    return None if _is_within(home, trust) else home
+
+
+def _is_within(module: str, packages: Collection[str]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
+def _is_of_torch(group: str | None, target: str) -> bool:
+    """Return whether a target is a module of `torch.nn` for an activation, or a class that
+    `torch.optim` defines for an optimiser or a scheduler."""
+    module, _, name = target.rpartition(".")
+    place, base = OF_TORCH.get(group or "", ("", ""))
+    if module != place:
+        return False
+    package = importlib.import_module(place)
+    kind = getattr(package, name, None)
+    return isinstance(kind, type) and issubclass(kind, getattr(package, base))
+
+
+def _group(key: str) -> str | None:
+    """Return the group that a dotted key belongs to: `evaluation` of `evaluation.center._target_`,
+    and `activation` of `experiment.activation._target_`."""
+    return next((part for part in key.split(".") if part in FUNCTIONS), None)
+
+
+@functools.cache
+def _functions_of_conf() -> frozenset[tuple[str | None, str]]:
+    """Return every function that `conf/` names, with the group that it is named for."""
+    functions = set()
+    for path in CONF.rglob("*.yaml"):
+        text = path.read_text()
+        if "_target_:" not in text:
+            continue
+        for key, value in _leaves(load_yaml(text), path.relative_to(CONF).parts[0]):
+            if key.endswith("._target_"):
+                functions.add((_group(key), str(value)))
+    return frozenset(functions)
 
 
 def _folder_of(name: str, runs: Path) -> Path:

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 from hydra.errors import OverrideParseException
 
-from rectifiers.runs.identity import RENAMED
-from rectifiers.runs.sections import options
-from rectifiers.runs.trust import DOTTED_NAME
+from rectifiers.runs.sections import DOTTED_NAME, options
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject
@@ -124,9 +122,9 @@ def _of_key(key: str) -> str:
     having = keys_of_conf().get(key)
     if having:
         return f"{key} belongs to {' or '.join(having)}, which is not chosen; add that, too"
-    if meant := meaning(RENAMED.get(key, key)) or meaning(key):
+    if meant := meaning(key):
         return f"{key} is not known; {meant}"
-    if near := [RENAMED[key]] if key in RENAMED else near_keys(key):
+    if near := near_keys(key):
         return f"{key} is not known; did you mean {' or '.join(map(_with_options, near))}?"
     return f"{key} is not known; --help prints all keys"
 

@@ -194,8 +194,8 @@ def restart_with_ranks(config: RunConfig, place: World) -> None:
         return
     if not _may_exist(config):
         config.check_processes(devices)
-    root, may_download = (config.data.options.get(key) for key in ("root", "download"))
-    if root is not None and not may_download and not isdir(str(root)):
+    root = config.data.root
+    if root is not None and not config.data.download and not isdir(str(root)):
         # torchrun would add a page about its failed processes
         raise InputError(f"data.root={root} is not a folder; give the folder of the data")
     if multiprocessing.parent_process() is not None or "SUBMITIT_EXECUTOR" in os.environ:
@@ -224,7 +224,7 @@ def check_typed(config: RunConfig, run: str, overrides: Sequence[str]) -> None:
         raise InputError(
             "trainer.accelerator=gpu needs a GPU, and torch finds none; choose trainer=cpu"
         )
-    root = config.data.options.get("root")
+    root = config.data.root
     is_typed = any(typed.lstrip("+").startswith("data.root=") for typed in overrides)
     if is_typed and root is not None and not isdir(str(root)):
         raise InputError(f"data.root={root} is not a folder; give the folder of the data")

@@ -11,6 +11,7 @@ from rectifiers.results.statistics import error_interval_pct
 from rectifiers.results.tables import table_1_slopes
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult, Slopes
+from rectifiers.runs.sections import MULTISTEP, PLATEAU
 from rectifiers.runtime.console import styled, table
 from rectifiers.runtime.schema import value_at
 
@@ -55,14 +56,14 @@ def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
 
 def effort(record: TrainingRecord) -> str:
     """Return the network's size and the cost of training in a few lines."""
-    network, planned = record.network, record.science["optim"]["epochs"]
+    network, planned = record.network, record.science["trainer"]["max_epochs"]
     weights = network.parameters - network.slopes
     slopes = f" + {network.slopes:,} slopes" if network.slopes else ""
     drops = ", ".join(str(epoch) for epoch in record.drop_epochs) or "none"
-    is_cosine = value_at(record.science, "scheduler._target_") is not None
-    dropped = "" if is_cosine else f"learning rate dropped after epoch: {drops}; "
+    has_drops = value_at(record.science, "scheduler._target_") in (PLATEAU, MULTISTEP)
+    dropped = f"learning rate dropped after epoch: {drops}; " if has_drops else ""
     images = f"{record.images.train:,} images (paper: 75 epochs of ImageNet)"
-    size = value_at(record.science, "optim.global_batch")
+    size = value_at(record.science, "data.batch_size")
     limit = value_at(record.science, "trainer.limit_train_batches")
     if isinstance(limit, int):
         images = f"{limit} batches of {size} images"

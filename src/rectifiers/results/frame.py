@@ -12,6 +12,7 @@ from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import Member, Record, TrainingRecord
 from rectifiers.runs.record_parts import SplitSizes
+from rectifiers.runs.sections import MULTISTEP, PLATEAU
 from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject, value_at
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 RESULTS = CONF.parent / "results"
 EXPERIMENTS = RESULTS / "records" / "experiments.yaml"
-CLAIM = "claim/"  # how the experiments begin that answer claims, and stand in no table
+CLAIM = "claim/"  # how the name begins of what answers a claim, and stands in no table
 PAPERS_SETTING = "the paper's setting"
 PAPERS_DATA = "imagenet"
 PAPERS_IMAGES = SplitSizes(train=1_281_167, val=50_000, test=None)
@@ -29,9 +30,11 @@ SAME_IMAGES = "chosen and tested on the same images"
 # What other data or a smaller run may change; the rest is what an experiment is.
 SIZE = (
     *("seed", "data", "model.width", "preprocess.scale", "init.fc_std"),
-    *("optim.epochs", "optim.patience", "optim.drop_epochs"),
+    "trainer.max_epochs",
 )
-BY_RUN = ("seed", "data.content", "data.protocol", "data.val_per_class", "optim.drop_epochs")
+BY_RUN = ("seed", "data.content", "data.protocol", "data.val_per_class")
+# When the rate drops, by the error or after epochs that are given.
+DROPS = tuple(f"scheduler.{k}" for k in ("_target_", "max_drops", "patience", "milestones"))
 CHOICES = ("model", "activation", "init", "data")
 NUMBERS = (
     *("top1_error_pct", "top5_error_pct", "num_images", "split", "multiply_adds"),
@@ -52,12 +55,13 @@ def known() -> JsonObject:
 
 def described(science: JsonObject) -> dict[str, str]:
     """Return two hashes of a run: what is compared (`arm`), and that at its size (`whole`)."""
-    return {"arm": run_id(without(science, SIZE)), "whole": run_id(without(science, BY_RUN))}
+    has_drops = value_at(science, "scheduler._target_") in (PLATEAU, MULTISTEP)
+    rest = without(science, DROPS) if has_drops else science
+    return {"arm": run_id(without(rest, SIZE)), "whole": run_id(without(rest, BY_RUN))}
 
 
 def experiment_of(choices: Mapping[str, str | None]) -> str | None:
-    """Return what a run was made for: `table2/prelu`, or `claim/signal` for a claim, which older
-    records chose as an experiment."""
+    """Return what a run was made for: `table2/prelu`, or `claim/signal` for a claim."""
     claim = choices.get("claim")
     return f"{CLAIM}{claim}" if claim else choices.get("experiment")
 
@@ -122,7 +126,7 @@ def setting(record: Record) -> str:
 
 def length_of(run: TrainingRecord | Member) -> str:
     """Return how long a run trains, as in `75 epochs (4,950 steps)`."""
-    epochs, batch = run.science["optim"]["epochs"], value_at(run.science, "optim.global_batch")
+    epochs, batch = run.science["trainer"]["max_epochs"], value_at(run.science, "data.batch_size")
     length = f"{epochs} epoch{'' if epochs == 1 else 's'}"
     if not isinstance(batch, int) or batch < 1:  # a record from elsewhere
         return length

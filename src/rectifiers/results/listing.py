@@ -17,7 +17,7 @@ from rich.console import Console
 from rectifiers.results.frame import code_of, frame, machine_of
 from rectifiers.results.statistics import error_interval_pct, mcnemar
 from rectifiers.runs import record as records
-from rectifiers.runs.identity import RENAMED
+from rectifiers.runs.identity import settings
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.console import printable, say, table
 from rectifiers.runtime.errors import InputError
@@ -25,7 +25,6 @@ from rectifiers.runtime.schema import JsonObject, flat
 
 USUAL_PROTOCOL = "ten_view"  # of the paper's tables
 MISSING = "(not there)"
-FIRST_NAMES = {today: first for first, today in RENAMED.items()}  # which records keep
 ORDER = ("data", "experiment", "model", "activation", "init")  # of a list of runs
 MIXED = "one was tested on the images that chose (data.protocol=paper), the other on unseen images"
 RUN_KEYS = ("wall_s", "images_per_second", "epochs", "drop_epochs", "status")
@@ -99,7 +98,7 @@ def find(runs: Sequence[Run], name: str) -> Run:
 def facts(record: Record) -> JsonObject:
     """Return what a run can be filtered by: name, status, protocols, choices, keys of science."""
     names = {"run": record.run, "status": record.status, "protocol": sorted(record.protocols)}
-    return {**flat(record.science), **record.choices, **names}
+    return {**settings(record.science), **record.choices, **names}
 
 
 def select(runs: Sequence[Run], filters: Iterable[str]) -> list[Run]:
@@ -109,7 +108,6 @@ def select(runs: Sequence[Run], filters: Iterable[str]) -> list[Run]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InputError(f"{text} is not a filter; give key=value, as in activation=prelu")
-        key = FIRST_NAMES.get(key, key)
         values = [keys.get(key, MISSING) for keys in all_facts.values()]
         if set(map(str, values)) == {MISSING}:
             raise InputError(_unknown(key, sorted(set().union(*all_facts.values()))))
@@ -221,7 +219,7 @@ def compare(one: Record, other: Record) -> JsonObject:
     return {
         "runs": [record.run for record in pair],
         "origins": [{"code": code_of(r), "machine": machine_of(r)} for r in pair],
-        "configuration": differences(flat(one.science), flat(other.science)),
+        "configuration": differences(settings(one.science), settings(other.science)),
         "training": differences(*training),
         "provenance": differences(*(flat(record.provenance.model_dump()) for record in pair)),
         "results": {name: _compare_results(one, other, name) for name in shared},

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
+from rectifiers.runs import role
+from rectifiers.runs.role import Key, Role
 from rectifiers.runs.sections import (
     NEED_NO_ROWS,
     SOME_CLASSES,
@@ -39,12 +41,15 @@ class RunConfig(Section):
     return another one."""
 
     #: of weights, data order, augmentation and dropout; each has its own stream
-    seed: Annotated[int, Range(ge=0, le=2**32 - 1)]
-    rerun: bool  #: whether to repeat a run that exists; the old one is moved to runs/replaced
-    runs_dir: Path  #: the folder of a run is <runs_dir>/<run id>
+    seed: Annotated[int, Range(ge=0, le=2**32 - 1)] = role.seed()
+    #: whether to repeat a run that exists; the old one is moved to runs/replaced
+    rerun: bool = role.place()
+    #: the folder of a run is <runs_dir>/<run id>
+    runs_dir: Path = role.place(free=True)
     #: folder that keeps fitted preprocessing and the hashes of image files
-    cache_dir: Path
-    activation: Target  #: the activation after each layer with weights, except the last
+    cache_dir: Path = role.place(ranks_differ=True, free=True)
+    #: the activation after each layer with weights, except the last
+    activation: Target = role.science()
     init: Init
     model: Model
     preprocess: Preprocess
@@ -52,33 +57,36 @@ class RunConfig(Section):
     trainer: Trainer
     optim: Optim
     scheduler: Scheduler
-    evaluation: Evaluation
+    evaluation: Evaluation = role.look(free=True)
     #: Lightning loggers, which get the numbers that the record has
-    logger: dict[str, Target] = Field(default_factory=dict)
-    checkpoint: Checkpoint
+    logger: dict[str, Target] = role.place({}, free=True)
+    checkpoint: Checkpoint = role.look()
     #: callbacks that change or measure the network while it trains
-    callbacks: dict[str, Target] | None = None
+    callbacks: dict[str, Target] | None = role.science(None)
     #: words that loggers store with the run
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] = role.look(())
     #: a checkpoint of this run to continue from; null: its newest
-    ckpt_path: Path | None = None
+    ckpt_path: Path | None = role.place(None)
     #: a plain `state_dict` that the network starts from, in place of what `init` draws
-    weights: Path | None = None
+    weights: Path | None = role.place(None)
     #: hash of that file; null: filled in; part of the run id
-    weights_content: str | None = None
+    weights_content: str | None = role.science(None)
     #: number of threads of torch; null: torch's default
-    threads: Annotated[int, Range(ge=1, le=4096)] | None = None
-    compile: bool = False  #: whether torch.compile compiles the network
-    channels_last: bool = True  #: order of maps in memory; changes only the rounding
+    threads: Annotated[int, Range(ge=1, le=4096)] | None = role.machine(
+        None, ranks_differ=True, free=True
+    )
+    compile: bool = role.machine(False, free=True)  #: whether torch.compile compiles the network
+    #: order of maps in memory; changes only the rounding
+    channels_last: bool = role.machine(True, free=True)
     #: compute maps again in the backward pass instead of keeping them; same bits
-    activation_checkpointing: bool = False
+    activation_checkpointing: bool = role.machine(False)
     #: the fastest setting of a GPU with bfloat16: bfloat16, TF32, channels last, fused optimiser,
     #: trainer.benchmark, and CUDA graphs, whatever the other keys say; part of the run id
-    fast: bool = False
+    fast: bool = role.science(False)
     #: seconds to wait for another process, or for images, before the run ends
-    timeout_s: Annotated[float, Range(gt=0, le=86400)] = 600
+    timeout_s: Annotated[float, Range(gt=0, le=86400)] = role.machine(600, free=True)
     #: experiments of an ensemble, whose runs are averaged
-    members: tuple[str, ...] | None = None
+    members: tuple[str, ...] | None = role.science(None)
 
     @classmethod
     def of(cls, values: JsonObject) -> "RunConfig":
@@ -259,3 +267,9 @@ GROUPS = [
     for name, field in RunConfig.model_fields.items()
     if field.is_required() and (CONF / name).is_dir()
 ]
+KEYS: dict[str, Key] = dict(role.keys_of(RunConfig))  # by dotted name
+# No two machines have these alike, and none of them can change a number.
+PLACES = tuple(name for name, key in KEYS.items() if key.role is Role.PLACE)
+PATHS = tuple(name for name, key in KEYS.items() if key.is_path)
+# What a test of a finished run may choose.
+FREE = tuple(name for name, key in KEYS.items() if key.free)

@@ -1,136 +1,53 @@
 """A run's name: a hash of the part of its configuration that can change a number.
 
-What is hashed has the layout of the first runs, so that a run keeps its name when keys are renamed.
-`science` is the one place that translates."""
+A key that has its schema default is left out, so that a new key makes no new names; what reads
+`science` takes it by `settings`. A default may therefore never change: see
+`tests/runs/test_roles.py`."""
 
 import hashlib
 import json
 from collections.abc import Iterable
 
-from rectifiers.runs.config import RunConfig
-from rectifiers.runtime.schema import JsonObject, value_at
+from pydantic_core import PydanticUndefined
 
-# All other keys affect results and are part of the run id. A new key therefore makes new ids until
-# someone decides, here, that it must not.
-NOT_SCIENCE = (
-    *("runs_dir", "cache_dir", "rerun", "tags", "ckpt_path", "logger", "checkpoint", "evaluation"),
-    "weights",  # weights_content names what the file holds
-    *("threads", "compile", "channels_last", "activation_checkpointing", "timeout_s"),
-    "claim",  # what a claim says of a run
-    *("data.root", "data.download", "data.num_workers"),
-    "data.size",  # of an archive: data.content names the photographs
-    *("data.store", "data.shard_bytes"),  # the same pixels in another form
-    "data.allow_unpinned",  # what is there has its own hash
-    # the defaults of model.width, scheduler.patience and protocols
-    *("data.width", "data.patience", "data.dense_scales_px", "data.view_scales_px"),
-    "optim.fused",
-    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.benchmark"),
-    *("trainer.log_every_n_steps", "trainer.enable_progress_bar", "trainer.enable_model_summary"),
-    *("trainer.profiler", "trainer.detect_anomaly"),
-)
+from rectifiers.runs.config import KEYS, RunConfig
+from rectifiers.runs.role import Role
+from rectifiers.runtime.schema import JsonObject, flat
 
-# Callbacks that look on and change no number.
+NOT_SCIENCE = tuple(k for k, key in KEYS.items() if key.role not in (Role.SCIENCE, Role.SEED))
+# What `science` leaves out, with the values that it means.
+DEFAULTS = {
+    name: key.default
+    for name, key in KEYS.items()
+    if name not in NOT_SCIENCE and key.default is not PydanticUndefined
+}
+# Callbacks of Lightning's that look on and change no number.
 ONLOOKERS = (
     *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary"),
     *("RichModelSummary", "RichProgressBar", "TQDMProgressBar"),
 )
 
-# Keys that came later, with the value that all runs before them had. They are part of the id where
-# they have another one.
-LATER = {
-    "data.pad_px": 0,
-    "data.protocol": "paper",
-    "fast": False,
-    "init.mode": "closed_form",
-    "scheduler.warmup_epochs": 0,
-}
-
-DIAGNOSTICS, INTERVENTIONS = "rectifiers.training.diagnostics", "rectifiers.training.interventions"
-# A function that moved, or became a class, is hashed by its first address.
-MOVED = {
-    "rectifiers.activations.by_layer": "rectifiers.nn.by_layer.by_layer",
-    "rectifiers.models.resnet.resnet": "rectifiers.nn.networks.residual.resnet",
-    "rectifiers.models.shortcuts.mlp_shortcuts": "rectifiers.nn.networks.shortcuts.mlp_shortcuts",
-    "rectifiers.models.external.timm_model": "rectifiers.nn.networks.timm.timm_model",
-    f"{DIAGNOSTICS}.EquivarianceMeasure": f"{DIAGNOSTICS}.equivariance",
-    f"{DIAGNOSTICS}.FisherMeasure": f"{DIAGNOSTICS}.fisher",
-    f"{DIAGNOSTICS}.RankMeasure": f"{DIAGNOSTICS}.ranks",
-    f"{DIAGNOSTICS}.ZigzagMeasure": f"{DIAGNOSTICS}.zigzag",
-    f"{INTERVENTIONS}.Greedy": f"{INTERVENTIONS}.greedy",
-    f"{INTERVENTIONS}.RedrawLayers": f"{INTERVENTIONS}.redraw_layers",
-    f"{INTERVENTIONS}.ReviveDead": f"{INTERVENTIONS}.revive_dead",
-    f"{DIAGNOSTICS}.fisher": "rectifiers.training.looking.fisher",
-    f"{DIAGNOSTICS}.ranks": "rectifiers.training.looking.ranks",
-}
-
-# Where the first layout had a key: its place today. An optimiser and a scheduler by these targets
-# are hashed without them.
-RENAMED = {
-    "optim.global_batch": "data.batch_size",
-    "optim.epochs": "trainer.max_epochs",
-    "optim.drop_factor": "scheduler.drop_factor",
-    "optim.max_drops": "scheduler.max_drops",
-    "optim.patience": "scheduler.patience",
-    "optim.drop_epochs": "scheduler.milestones",
-    "compute.precision": "trainer.precision",
-    "compute.fast": "fast",
-}
-FIRST_OPTIMISER = "torch.optim.SGD"
-PLATEAU, MULTISTEP = "rectifiers.training.optim.plateau", "rectifiers.training.optim.multistep"
-
 
 def science(config: RunConfig) -> JsonObject:
-    """Return the keys of a configuration that can change a number, in the layout of the first
-    runs."""
-    plain = config.as_dict()
-    if plain["data"].get("protocol", "paper") == "paper":
-        plain["data"].pop("val_per_class", None)  # which it has no use for
-    defaults = [key for key, value in LATER.items() if value_at(plain, key) == value]
-    kept = without(plain, (*NOT_SCIENCE, *defaults))
-    kept["callbacks"] = _first_callbacks(kept.get("callbacks") or {})
-    for settings in kept.values():
-        while isinstance(settings, dict) and settings.get("_target_") in MOVED:
-            settings["_target_"] = MOVED[settings["_target_"]]
-    if config.scheduler.target in (PLATEAU, MULTISTEP):
-        # both were one rule, of which `milestones` was null or a list
-        usual = {"max_drops": 2, "patience": config.data.patience, "milestones": None}
-        kept["scheduler"] = usual | kept["scheduler"]
-        del kept["scheduler"]["_target_"]
-    for first, today in RENAMED.items():
-        _move(kept, today, first)
-    if kept["optim"]["_target_"] == FIRST_OPTIMISER:
-        del kept["optim"]["_target_"]
-    for section in ("trainer", "scheduler", "callbacks"):
-        if not kept[section]:
-            del kept[section]
-    return kept
+    """Return the keys of a configuration that can change a number and have another value than the
+    schema's default."""
+    plain = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    kept = without(plain, NOT_SCIENCE)
+    if config.data.protocol == "paper":
+        kept["data"].pop("val_per_class", None)  # which it has no use for
+    callbacks = kept.pop("callbacks", None) or {}
+    acting = {name: each for name, each in callbacks.items() if not _looks_on(each["_target_"])}
+    return kept | ({"callbacks": acting} if acting else {})
 
 
-def _first_callbacks(callbacks: JsonObject) -> JsonObject:
-    """Return the callbacks that can change a number, as the first layout had them: one of ours
-    without its name."""
-    acting = {
-        name: settings
-        for name, settings in callbacks.items()
-        if settings["_target_"].rpartition(".")[2] not in ONLOOKERS
-        or not settings["_target_"].startswith("pytorch_lightning.")
-    }
-    if len(acting) == 1:
-        (only,) = acting.values()
-        if only["_target_"].startswith("rectifiers."):
-            return dict(only)
-    for settings in acting.values():  # beside others, the functions kept their second address
-        settings["_target_"] = MOVED.get(settings["_target_"], settings["_target_"])
-    return acting
+def settings(science_keys: JsonObject) -> JsonObject:
+    """Return the values of `science` by dotted key, with the defaults that it leaves out."""
+    return DEFAULTS | flat(science_keys)
 
 
-def _move(config: JsonObject, old: str, new: str) -> None:
-    """Move the value of a dotted key, where there is one."""
-    section, _, leaf = old.rpartition(".")
-    node = config.get(section, {}) if section else config
-    if leaf in node:
-        place, _, name = new.rpartition(".")
-        config.setdefault(place, {})[name] = node.pop(leaf)
+def _looks_on(target: str) -> bool:
+    module, _, name = target.rpartition(".")
+    return name in ONLOOKERS and module.startswith("pytorch_lightning.")
 
 
 def without(config: JsonObject, keys: Iterable[str]) -> JsonObject:

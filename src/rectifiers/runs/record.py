@@ -35,7 +35,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, write_text
 from rectifiers.runtime.schema import Section, describe_error
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 LARGEST_BYTES = 2**26  # of a record's file
 
 
@@ -62,7 +62,7 @@ class Member(Section):
 
 
 class _Common(Section):
-    schema_version: Literal[3]
+    schema_version: Literal[4]
     kind: str
     run: str
     """Name of the run: the hash of its science."""
@@ -116,7 +116,7 @@ class TrainingRecord(_Common):
         require({"run": self.run == run_id(self.science)})
         self.images.check_split(self.science)
         _check_tested(self.images, self.protocols)
-        planned, done = self.science["optim"]["epochs"], len(self.history)
+        planned, done = self.science["trainer"]["max_epochs"], len(self.history)
         is_short = self.status == "finished" and done < planned
         require(
             {
@@ -221,6 +221,12 @@ def parse(text: str | bytes) -> Record:
         raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
     values = from_json(text, allow_inf_nan=False)
     json.loads(text, object_pairs_hook=_check_keys)  # from_json takes the last of equal keys
+    version = values.get("schema_version") if isinstance(values, dict) else None
+    if isinstance(version, int) and version < SCHEMA_VERSION:
+        raise ValueError(
+            f"schema_version={version} is of an older version, which named runs otherwise; this "
+            f"one reads {SCHEMA_VERSION}"
+        )
     try:
         return RECORD.validate_json(text)  # in which an object may stand for a dataclass
     except ValidationError as error:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from rectifiers.report import LARGEST, NonNegative, Number, Positive, Rate
+from rectifiers.runs.identity import settings
 from rectifiers.runtime.schema import JsonObject, Section, value_at
 
 ROUNDING = 1e-6  # by which a mean of scores may leave its range
@@ -17,7 +18,7 @@ SCIENCE: Mapping[str, tuple[type, ...]] = {
     "seed": (int,),
     "data.crop_px": (int,),
     "model.width": (int, float),
-    "optim.epochs": (int,),
+    "trainer.max_epochs": (int,),
     **dict.fromkeys(("init", "activation", "preprocess"), (dict,)),
 }
 
@@ -83,7 +84,7 @@ class SplitSizes(Section):
 
     def check_split(self, science: JsonObject) -> None:
         """Raise a ValueError where `science` names a protocol of other splits."""
-        is_paper = science["data"].get("protocol", "paper") == "paper"
+        is_paper = settings(science)["data.protocol"] == "paper"
         require({"images.test": is_paper == (self.test is None)})
 
 

@@ -2,11 +2,14 @@
 means."""
 
 import difflib
+import re
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, field_validator, model_validator
 
 from rectifiers.models.rows import Row, expand
+from rectifiers.runs import role
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.ranges import LARGEST, LARGEST_PX, Count, NonNegative, Positive, Range, Real
@@ -16,8 +19,12 @@ from rectifiers.runtime.words import meaning
 Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
 Store = Literal["tiled", "plain"]
 ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
+DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")  # of a function
+# The rules for dropping the learning rate whose settings `Scheduler` declares.
+PLATEAU, MULTISTEP = "rectifiers.training.optim.plateau", "rectifiers.training.optim.multistep"
 NEED_NO_ROWS = ("rectifiers.training.diagnostics.FisherMeasure",)  # it says what it cannot look at
 WORKERS_FOR_A_GPU = 8
+OF_SOURCES = ("root", "download", "size", "split_seed")  # which not every source takes
 SOME_CLASSES = 2  # to look at rows before the data says how many there are
 
 
@@ -25,7 +32,7 @@ class Target(Section):
     """A function by its dotted name, and the settings that it is called with."""
 
     model_config = ConfigDict(extra="allow")
-    target: str = Field(alias="_target_")  #: the function's dotted name
+    target: str = role.science(alias="_target_")  #: the function's dotted name
 
     @property
     def options(self) -> JsonObject:
@@ -42,14 +49,15 @@ class Target(Section):
 class Init(Target):
     """How weights and biases start."""
 
-    bias: Real | Literal["torch_default"]  #: value of biases; torch_default: uniform, +-1/sqrt(n)
+    #: value of biases; torch_default: uniform, +-1/sqrt(n)
+    bias: Real | Literal["torch_default"] = role.science()
     #: empirical: correct each layer by its responses to the first batch; see
     #: `rectifiers.initialize`
-    mode: Literal["closed_form", "empirical"] = "closed_form"
+    mode: Literal["closed_form", "empirical"] = role.science("closed_form")
     #: whether the first layer gets variance 1/n, because no activation precedes it
-    first_layer_linear: bool
+    first_layer_linear: bool = role.science()
     #: fixed standard deviations of the linear layers, in order
-    fc_std: tuple[Positive, ...] | None
+    fc_std: tuple[Positive, ...] | None = role.science()
 
     @model_validator(mode="after")
     def _check_mode(self) -> Self:
@@ -69,14 +77,16 @@ class Model(Section):
 
     model_config = ConfigDict(extra="allow")
     #: the layers; see `rectifiers.models.rows`
-    rows: tuple[JsonObject, ...] | None = None
+    rows: tuple[JsonObject, ...] | None = role.science(None)
     #: instead of rows: a function (activation, classes, channels, input_px) -> module
-    target: str | None = Field(None, alias="_target_")
-    width: Annotated[float, Range(gt=0, le=64)]  #: factor on the numbers of filters and units
+    target: str | None = role.science(None, alias="_target_")
+    #: factor on the numbers of filters and units
+    width: Annotated[float, Range(gt=0, le=64)] = role.science()
     #: batch: batch normalisation before each activation; fixup: Fixup's scalar biases and
     #: multipliers, in residual networks
-    norm: Literal["none", "batch", "fixup"]
-    dropout: Annotated[float, Range(ge=0, lt=1)]  #: dropout rate, for rows that refer to it
+    norm: Literal["none", "batch", "fixup"] = role.science()
+    #: dropout rate, for rows that refer to it
+    dropout: Annotated[float, Range(ge=0, lt=1)] = role.science()
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
@@ -109,7 +119,7 @@ class Preprocess(Target):
     """How pixels are transformed, fitted to the training images."""
 
     #: factor on the result for pixels from 0 to 1; unit_rms: makes the root mean square 1
-    scale: Literal["unit_rms"] | Positive
+    scale: Literal["unit_rms"] | Positive = role.science()
 
 
 class Data(Target):
@@ -117,39 +127,60 @@ class Data(Target):
 
     #: held_out: part of the training images validates, and the test images are used once; paper:
     #: the test images do both
-    protocol: Literal["held_out", "paper"] = "paper"
+    protocol: Literal["held_out", "paper"] = role.science("paper")
     #: training images per class held out for validation, with held_out; null: a tenth
-    val_per_class: Count | None = None
-    resize_px: Pixels  #: shorter side of an image, in pixels
-    crop_px: Count  #: side of the square crop, in pixels; or length of a signal
+    val_per_class: Count | None = role.science(None)
+    #: the folder of the data, for a source that reads one; null: `data/`
+    root: Path | None = role.place(None, ranks_differ=True, free=True)
+    #: whether a source may download what is not there
+    download: bool = role.machine(False, ranks_differ=True, free=True)
+    #: which of a source's archives is used; `content` names the photographs, in any size
+    size: str | None = role.machine(None, free=True)
+    #: seed of the split of a source that comes without one
+    split_seed: Annotated[int, Range(ge=0, le=2**32 - 1)] | None = role.seed(None)
+    resize_px: Pixels = role.science()  #: shorter side of an image, in pixels
+    crop_px: Count = role.science()  #: side of the square crop, in pixels; or length of a signal
     #: whether images are signals, 1 x crop_px, which are neither resized nor augmented
-    signal: bool = False
+    signal: bool = role.science(False)
     #: black pixels added to each side of a training image before the crop
-    pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = 0
-    flip: bool  #: whether half of the training images are mirrored
+    pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = role.science(0)
+    flip: bool = role.science()  #: whether half of the training images are mirrored
     #: range of the shorter side in training, in place of resize_px
-    scale_jitter_px: tuple[Pixels, Pixels] | None
+    scale_jitter_px: tuple[Pixels, Pixels] | None = role.science()
     #: standard deviation of the RGB shift in training; 0.1 in the paper
-    color_sigma: Annotated[float, Range(ge=0, le=10)]
+    color_sigma: Annotated[float, Range(ge=0, le=10)] = role.science()
     #: factors of the RGB shift: eigenvalues, or their roots (standard deviations)
-    color_scale: Literal["eigenvalues", "roots"] = "eigenvalues"
-    dense_scales_px: tuple[Pixels, ...]  #: shorter sides for dense testing at several scales
-    view_scales_px: tuple[Pixels, ...]  #: shorter sides for multi-view testing
-    width: float  #: default of model.width
-    batch_size: Annotated[
-        int, Range(ge=1, le=1_000_000)
-    ]  #: images per step, of all processes together
+    color_scale: Literal["eigenvalues", "roots"] = role.science("eigenvalues")
+    #: shorter sides for dense testing at several scales
+    dense_scales_px: tuple[Pixels, ...] = role.look(free=True)
+    #: shorter sides for multi-view testing
+    view_scales_px: tuple[Pixels, ...] = role.look(free=True)
+    width: float = role.look()  #: default of model.width
+    #: images per step, of all processes together
+    batch_size: Annotated[int, Range(ge=1, le=1_000_000)] = role.science()
     #: loader processes per training process; 0: the training process loads
-    num_workers: Annotated[int, Range(ge=0, le=1024)] = 0
-    patience: Count = 5  #: default of scheduler.patience
+    num_workers: Annotated[int, Range(ge=0, le=1024)] = role.machine(
+        0, ranks_differ=True, free=True
+    )
+    patience: Count = role.look(5)  #: default of scheduler.patience
     #: hash of the data; null: filled in when the run starts; part of the run id
-    content: str | None = None
+    content: str | None = role.science(None)
     #: skip: replace an unreadable training image by the next one; the record says so
-    bad_images: Literal["error", "skip"] = "error"
+    bad_images: Literal["error", "skip"] = role.science("error")
     #: form of prepared images; tiled: JPEGs with restart markers, decoded faster
-    store: Store = "tiled"
-    shard_bytes: ShardBytes = 2**30  #: size of a file of prepared images, in bytes
-    allow_unpinned: bool = False  #: whether to train on prepared data without a committed dvc.lock
+    store: Store = role.machine("tiled", free=True)
+    #: size of a file of prepared images, in bytes
+    shard_bytes: ShardBytes = role.machine(2**30, free=True)
+    #: whether to train on prepared data without a committed dvc.lock
+    allow_unpinned: bool = role.machine(False, free=True)
+
+    @property
+    def options(self) -> JsonObject:
+        """The settings of the source: its own, and what several sources take."""
+        shared = {key: getattr(self, key) for key in OF_SOURCES if key in self.model_fields_set}
+        if self.root is not None:
+            shared["root"] = str(self.root)
+        return shared | super().options
 
     @property
     def awaits_content(self) -> bool:
@@ -182,12 +213,14 @@ class Data(Target):
 class Optim(Target):
     """The optimiser: a class of `torch.optim`, with this project's parameter groups."""
 
-    lr: Positive  #: learning rate of the first epoch, or of the end of warm-up
-    weight_decay: NonNegative  #: only on the weights of conv and linear layers
-    slope_weight_decay: NonNegative = 0.0  #: decay of learned slopes; the paper has none
-    bias_lr_factor: Positive  #: factor on the learning rate of biases
-    momentum: Annotated[float, Range(ge=0, lt=1)] | None = None  #: if the optimiser has one
-    fused: bool = True  #: fused kernels; changes only the rounding
+    lr: Positive = role.science()  #: learning rate of the first epoch, or of the end of warm-up
+    weight_decay: NonNegative = role.science()  #: only on the weights of conv and linear layers
+    #: decay of learned slopes; the paper has none
+    slope_weight_decay: NonNegative = role.science(0.0)
+    bias_lr_factor: Positive = role.science()  #: factor on the learning rate of biases
+    #: if the optimiser has one
+    momentum: Annotated[float, Range(ge=0, lt=1)] | None = role.science(None)
+    fused: bool = role.machine(True)  #: fused kernels; changes only the rounding
 
 
 class Scheduler(Target):
@@ -195,13 +228,14 @@ class Scheduler(Target):
     `torch.optim.lr_scheduler`."""
 
     #: epochs in which the learning rate rises to optim.lr, step by step
-    warmup_epochs: Annotated[int, Range(ge=0, le=100_000)] = 0
+    warmup_epochs: Annotated[int, Range(ge=0, le=100_000)] = role.science(0)
     #: a drop divides the learning rate by this
-    drop_factor: Annotated[float, Range(gt=1, le=LARGEST)] = 10.0
-    max_drops: Annotated[int, Range(ge=0)] | None = None  #: largest number of drops
-    patience: Count | None = None  #: epochs without a new lowest error before a drop
+    drop_factor: Annotated[float, Range(gt=1, le=LARGEST)] = role.science(10.0)
+    #: largest number of drops
+    max_drops: Annotated[int, Range(ge=0)] | None = role.science(None)
+    patience: Count | None = role.science(None)  #: epochs without a new lowest error before a drop
     #: epochs after which the learning rate drops
-    milestones: tuple[Count, ...] | None = None
+    milestones: tuple[Count, ...] | None = role.science(None)
 
     @field_validator("milestones")
     @classmethod
@@ -215,28 +249,36 @@ class Trainer(Section):
     """Arguments of Lightning's Trainer. `train` sets those that are not here, because a guarantee
     depends on them."""
 
-    accelerator: Literal["cpu", "gpu"]  #: the device
+    accelerator: Literal["cpu", "gpu"] = role.machine(free=True)  #: the device
     #: processes per machine; auto: as many as GPUs, or as torchrun or srun started
-    devices: Count | Literal["auto"]
-    num_nodes: Count | Literal["auto"]  #: machines; auto: as many as torchrun or srun started
+    devices: Count | Literal["auto"] = role.machine(free=True)
+    #: machines; auto: as many as torchrun or srun started
+    num_nodes: Count | Literal["auto"] = role.machine(free=True)
     #: part of the run id; 16-mixed needs a GPU
-    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
-    max_epochs: Annotated[int, Range(ge=1, le=100_000)]  #: passes over the training images
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = role.science()
+    #: passes over the training images
+    max_epochs: Annotated[int, Range(ge=1, le=100_000)] = role.science()
     #: whether cuDNN measures its algorithms on the first batch of each shape and keeps the fastest;
     #: changes only the rounding; needs a GPU
-    benchmark: bool = False
-    detect_anomaly: bool = False  #: whether to stop where a gradient becomes NaN; slow
-    deterministic: bool | Literal["warn"] | None = None  #: use only deterministic operations
-    enable_model_summary: bool = False  #: print the layers before training
-    enable_progress_bar: bool = False  #: show a progress bar; default: only on a terminal
-    gradient_clip_val: NonNegative | None = None  #: clip gradients to this norm or value
-    gradient_clip_algorithm: Literal["norm", "value"] | None = None  #: what is clipped
+    benchmark: bool = role.machine(False)
+    detect_anomaly: bool = role.look(False)  #: whether to stop where a gradient becomes NaN; slow
+    #: use only deterministic operations
+    deterministic: bool | Literal["warn"] | None = role.science(None)
+    enable_model_summary: bool = role.look(False)  #: print the layers before training
+    #: show a progress bar; default: only on a terminal
+    enable_progress_bar: bool = role.look(False)
+    #: clip gradients to this norm or value
+    gradient_clip_val: NonNegative | None = role.science(None)
+    #: what is clipped
+    gradient_clip_algorithm: Literal["norm", "value"] | None = role.science(None)
     #: batches per epoch, or a fraction such as 0.5
-    limit_train_batches: int | float | None = None
-    log_every_n_steps: Annotated[int, Range(ge=0)] | None = None  #: steps between rows of loggers
+    limit_train_batches: int | float | None = role.science(None)
+    #: steps between rows of loggers
+    log_every_n_steps: Annotated[int, Range(ge=0)] | None = role.look(None)
     #: train on these batches only, a number or a fraction
-    overfit_batches: int | float | None = None
-    profiler: Literal["simple", "advanced", "pytorch"] | None = None  #: measure what takes time
+    overfit_batches: int | float | None = role.science(None)
+    #: measure what takes time
+    profiler: Literal["simple", "advanced", "pytorch"] | None = role.look(None)
 
     @property
     def more(self) -> JsonObject:

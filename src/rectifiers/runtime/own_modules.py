@@ -13,11 +13,12 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
 
-# The last parts of keys whose values name functions or modules.
-KEYS = (
+# The groups whose options name functions.
+FUNCTIONS = (
     *("activation", "init", "model", "preprocess", "data", "optim", "scheduler", "evaluation"),
-    *("callbacks", "logger", "_target_", "trust"),
+    *("callbacks", "logger"),
 )
+KEYS = (*FUNCTIONS, "_target_", "trust")  # the last parts of keys whose values name any
 NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 
 

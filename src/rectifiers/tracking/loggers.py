@@ -16,7 +16,7 @@ from pathlib import Path
 from pytorch_lightning import loggers
 from pytorch_lightning.loggers.logger import DummyLogger
 
-from rectifiers.runs.config import RunConfig
+from rectifiers.runs.config import PLACES, RunConfig
 from rectifiers.runs.identity import without
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import Provenance
@@ -32,8 +32,6 @@ LOGGED_AS = {
     "val/top1_error_pct": "val/error_top1",
     "val/top5_error_pct": "val/error_top5",
 }
-# No two machines have these alike, and none of them can change a number.
-PLACES = ("runs_dir", "cache_dir", "ckpt_path", "weights", "data.root", "logger", "rerun")
 
 
 class RunLogger(loggers.Logger):

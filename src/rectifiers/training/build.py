@@ -30,10 +30,9 @@ from rectifiers.models.network import ImageNetwork, Network
 from rectifiers.parameters import parameter_groups
 from rectifiers.report import LayerReport
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
-from rectifiers.runs.sections import SOME_CLASSES
+from rectifiers.runs.sections import MULTISTEP, PLATEAU, SOME_CLASSES
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import (
     SINGLE_PROCESS,
@@ -122,19 +121,18 @@ def open_source(config: RunConfig, functions: Functions) -> Source:
     """Open the data. A source's function that has a parameter `cache_dir` gets that of the
     configuration."""
     settings = config.data
-    root = settings.options.get("root")
     function = functions["data"]
     if "cache_dir" in inspect.signature(function).parameters:
         function = partial(function, cache_dir=str(config.cache_dir))
     try:
         with interruptible("while the data was opened"), ExitStack() as stack:
-            if config.data.options.get("download"):
+            if settings.download:
                 stack.enter_context(one_at_a_time(config.cache_dir))
             source: Source = function()
     except OSError as error:
-        if root is None:
+        if settings.root is None:
             raise
-        raise unreadable(f"data.root={root}", error, "give another") from error
+        raise unreadable(f"data.root={settings.root}", error, "give another") from error
     if settings.protocol == "paper":
         source = replace(source, test=None)
     if settings.color_sigma and source.channels != 3:
@@ -144,8 +142,9 @@ def open_source(config: RunConfig, functions: Functions) -> Source:
         )
     if source.pinned is False and not settings.allow_unpinned:
         raise InputError(
-            f"data.root={root} has a manifest that no committed dvc.lock names; prepare it by dvc "
-            "repro and commit the lock, or give data.allow_unpinned=true, which the record says"
+            f"data.root={settings.root} has a manifest that no committed dvc.lock names; prepare "
+            "it by dvc repro and commit the lock, or give data.allow_unpinned=true, which the "
+            "record says"
         )
     return source
 

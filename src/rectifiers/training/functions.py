@@ -23,8 +23,7 @@ from rectifiers.gains import Mode, describe, gain
 from rectifiers.initializers import Layer
 from rectifiers.models.network import ActivationFactory
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.identity import MULTISTEP, PLATEAU
-from rectifiers.runs.sections import SOME_CLASSES, Target
+from rectifiers.runs.sections import MULTISTEP, PLATEAU, SOME_CLASSES, Target
 from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CHECKOUT, CONF

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.sources import Source
-from rectifiers.runs.config import RunConfig
+from rectifiers.runs.config import KEYS, RunConfig
 from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime import machine
@@ -43,8 +43,8 @@ from rectifiers.training.module import Classifier
 
 # what is no gradient is agreed on by the processors
 BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}
-# Keys that may differ between the machines of a run.
-OF_A_MACHINE = ("data.root", "data.download", "cache_dir", "data.num_workers", "threads")
+# Keys that may differ between the ranks of a run.
+OF_A_RANK = tuple(name for name, key in KEYS.items() if key.ranks_differ)
 FREEZES = re.compile(r"\.(\w*Finetuning|LambdaCallback)$")  # callbacks
 # Advice that does not hold here: loading is deterministic by design and cheap for small images.
 UNHELPFUL = (
@@ -109,7 +109,7 @@ def init_distributed(config: RunConfig, place: World) -> None:
         torch.cuda.set_device(place.local_rank)
     join_process_group(place, BACKEND[accelerator], config.timeout_s)
     if place.size > 1:
-        shared = without(config.as_dict(), OF_A_MACHINE)
+        shared = without(config.as_dict(), OF_A_RANK)
         check_agreement({"code": code_fingerprint(), **flat(shared)})
 
 

@@ -13,6 +13,7 @@ from rectifiers.evaluation.evaluate import Result, Scores, evaluate, save_scores
 from rectifiers.evaluation.metrics import mean_log_scores
 from rectifiers.evaluation.protocols import Combined, Dense, TestProtocol
 from rectifiers.gains import describe
+from rectifiers.runs.config import PLACES
 from rectifiers.runs.folder import scores_path
 from rectifiers.runs.identity import canonical_json, science
 from rectifiers.runs.record import SCHEMA_VERSION, TrainingRecord, finite
@@ -29,7 +30,8 @@ from rectifiers.training.build import Run
 from rectifiers.training.functions import Choices
 from rectifiers.training.module import Diverged
 
-OF_THIS_MACHINE = ("runs_dir", "cache_dir", "rerun", "ckpt_path", "logger", "hydra")
+# What stands in a record for a path that a command cannot do without.
+STAND_INS = {"data.root": "FOLDER", "weights": "FILE"}
 # a result is of the precision that the run was trained in
 AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
@@ -197,9 +199,9 @@ def without_places(overrides: Sequence[str]) -> list[str]:
     kept = []
     for override in overrides:
         key = override.partition("=")[0].lstrip("+~")
-        if key == "data.root":
-            kept.append("data.root=FOLDER")
-        elif "dirpath" not in override and re.split(r"[./@]", key)[0] not in OF_THIS_MACHINE:
+        if key in STAND_INS:
+            kept.append(f"{key}={STAND_INS[key]}")
+        elif "dirpath" not in override and re.split(r"[./@]", key)[0] not in (*PLACES, "hydra"):
             kept.append(override)
     return kept
 
