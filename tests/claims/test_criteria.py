@@ -11,6 +11,7 @@ from made_up import altered, training
 from made_up_claims import DESCRIBED
 from rectifiers.claims.claims import PLACE, claims
 from rectifiers.claims.records import check_criteria, criterion
+from rectifiers.results.frame import machine_of
 from rectifiers.runtime.errors import InputError
 
 CLAIM = next(claim for claim in claims() if claim.name == "mean_response")
@@ -120,7 +121,8 @@ def test_commits_that_are_not_known_are_named() -> None:
     assert check_criteria([(CLAIM, runs(gone=0, new=1))], committed(new=TEXT)) == {"gone"}
 
 
-def test_a_rerun_seed_cannot_answer_a_new_criterion() -> None:
+@pytest.mark.parametrize("table", ["/runs.csv", ".csv"])
+def test_a_rerun_seed_cannot_answer_a_new_criterion(table: str) -> None:
     made = runs(new=21)
     name = made["prelu"][21].run
     changed = TEXT.replace("below: -0.05", "below: -0.04")
@@ -132,14 +134,20 @@ def test_a_rerun_seed_cannot_answer_a_new_criterion() -> None:
             "read me" if path == "README.md" else texts[commit, path.rpartition(".")[2]]
         )
 
-    now, first = (f"results/claims/mean_response{end}" for end in ("/runs.csv", ".csv"))
-
     def versions(path: str) -> list[str]:
-        return {now: ["new"], first: ["before"]}[path]
+        return ["new", "before"] if path == f"results/claims/mean_response{table}" else []
 
-    answered, others = f"seed,arm,run\n21,prelu,{name}\n", "seed,arm,run\n21,prelu,000000000000\n"
+    def row(run: str, code: str, seed: int = 21) -> str:
+        return f'seed,arm,run,code,machine\n{seed},prelu,{run},{code},"{machine}"\n'
+
+    machine, earlier = machine_of(made["prelu"][21]), "0" * 12
+    answered, others = row(name, "older"), row(earlier, "older")
     with pytest.raises(InputError, match=r"answered in commit before by its seed 21 under"):
         check_criteria([(CLAIM, made)], history(answered), versions)
+    # ids were made anew: the run of this code had another one, under which it was answered before
+    renamed = answered.replace(name, earlier) + row(earlier, "c0de").splitlines()[1]
+    with pytest.raises(InputError, match=r"answered in commit before by its seed 21 under"):
+        check_criteria([(CLAIM, made)], history(renamed), versions)
     # the seed of another setting
     assert check_criteria([(CLAIM, made)], history(others), versions) == set()
     reworded = TEXT.replace("says: ", "says: that ")

@@ -13,15 +13,24 @@ import hashlib
 import itertools
 import lzma
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rectifiers.claims.claims import PLACE, Claim, claims
-from rectifiers.results.frame import CLAIM, RESULTS, experiment_of, protocol_exclusion_reason
+from rectifiers.results.frame import (
+    CLAIM,
+    RESULTS,
+    code_of,
+    experiment_of,
+    machine_of,
+    protocol_exclusion_reason,
+)
 from rectifiers.runs import record as records
+from rectifiers.runs.config import KEYS
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
+from rectifiers.runs.role import Role
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, load_yaml, read_bytes
 from rectifiers.runtime.schema import JsonObject
@@ -38,7 +47,7 @@ CRITERION_FIELDS = (  # of a test
     *("measure", "with", "of", "minus", "over", "since", "statistic"),
     *("supported", "contradicted", "leave_out_diverged"),
 )
-SEED_KEYS = ("seed", "data.split_seed")
+SEEDS = tuple(name for name, key in KEYS.items() if key.role is Role.SEED)
 CALLBACK = re.compile(r"^callbacks\.\w+\.(?=\w+=)")
 Runs = Mapping[str, Mapping[int, TrainingRecord]]  # by arm and seed
 _ARMS: dict[str, str] = {}  # by run
@@ -47,7 +56,7 @@ Read = Callable[[str, str], str | None]  # commit, path -> text
 
 def arm_hash(science: JsonObject) -> str:
     """Return what a run of a claim is, whatever its seed."""
-    return run_id(without(science, SEED_KEYS))
+    return run_id(without(science, SEEDS))
 
 
 def arm_of(run: TrainingRecord | Member) -> str:
@@ -232,9 +241,7 @@ def check_criteria(
     for claim, runs in answered:
         text = (PLACE / f"{claim.name}.yaml").read_text()
         remedy = f"give first_seed: {max(claim.all_seeds()) + 1}"
-        seeds: dict[str, int] = {}  # by run
         for arm, seed, record in sorted((a, s, r) for a in runs for s, r in runs[a].items()):
-            seeds[record.run] = seed
             commit = str(record.provenance.git_sha)
             then = _claim_file(claim, commit, read)
             if then is None and read(commit, "README.md") is None:
@@ -252,19 +259,37 @@ def check_criteria(
                     f"claim/{claim.name}: arm {arm} has other overrides than in commit "
                     f"{commit[:8]}, which ran its seed {seed}; {remedy}"
                 )
-        paths = (f"results/claims/{claim.name}{end}" for end in TABLES)
-        for commit, table in ((commit, path) for path in paths for commit in versions(path)):
-            rows, then = read(commit, table), _claim_file(claim, commit, read)
-            if rows is None or then is None or criterion(then) == criterion(text):
-                continue
-            for row in csv.DictReader(rows.splitlines()):
-                if row.get("run") in seeds:
-                    raise InputError(
-                        f"claim/{claim.name} was answered in commit {commit[:8]} by its seed "
-                        f"{seeds[row['run']]} under another criterion or number of seeds, and a "
-                        f"run that is made again is no new one: {remedy}"
-                    )
+        rows = list(_committed_rows(claim, read, versions))
+        names = _names(runs, (row for _, row in rows))
+        for commit, row in rows:
+            then = _claim_file(claim, commit, read)
+            if row["run"] in names and then is not None and criterion(then) != criterion(text):
+                raise InputError(
+                    f"claim/{claim.name} was answered in commit {commit[:8]} by its seed "
+                    f"{row['seed']} under another criterion or number of seeds, and a run that "
+                    f"is made again is no new one: {remedy}"
+                )
     return unknown
+
+
+def _committed_rows(
+    claim: Claim, read: Read, versions: Callable[[str], Iterable[str]]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield (commit, row) of every table of the claim's runs that was committed, at either path."""
+    for table in (f"results/claims/{claim.name}{end}" for end in TABLES):
+        for commit in versions(table):
+            for row in csv.DictReader((read(commit, table) or "").splitlines()):
+                yield commit, row
+
+
+def _names(runs: Runs, rows: Iterable[Mapping[str, str]]) -> set[str]:
+    """Return the ids that the runs have and had. Ids were made anew once: a row of the same arm,
+    seed, code and machine is of the same run, and has its earlier id."""
+    of_arms = [(arm, seed, record) for arm in runs for seed, record in runs[arm].items()]
+    known = {(arm, str(seed), code_of(each), machine_of(each)) for arm, seed, each in of_arms}
+    columns = ("arm", "seed", "code", "machine")
+    earlier = {row["run"] for row in rows if tuple(map(row.get, columns)) in known}
+    return earlier | {record.run for _, _, record in of_arms}
 
 
 def _claim_file(claim: Claim, commit: str, read: Read) -> str | None:
