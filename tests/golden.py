@@ -170,11 +170,12 @@ def numbers_of_claims() -> dict[str, Any]:
 
 
 def numbers_of_pages() -> dict[str, list[str]]:
-    """Return the numbers of the committed tables, in their order."""
-    return {
-        name: re.findall(r"-?\d[\d,]*\.?\d*", (ROOT / "results" / name).read_text())
-        for name in ("TABLES.md", "LEADERBOARD.md")
-    }
+    """Return the numbers of the committed tables, in their order; ids are none."""
+    numbers = {}
+    for name in ("TABLES.md", "LEADERBOARD.md"):
+        text = re.sub(r"\b[0-9a-f]{12}\b", "", (ROOT / "results" / name).read_text())
+        numbers[name] = re.findall(r"-?\d[\d,]*\.?\d*", text)
+    return numbers
 
 
 def numbers() -> dict[str, Any]:
