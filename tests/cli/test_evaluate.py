@@ -217,7 +217,7 @@ CLAIM = (
     ("typed", "choices"),
     [
         (SIZES, {}),  # from Python
-        (CLAIM, {"claim": "table2", "data": "digits8", "activation": "relu"}),
+        (CLAIM, {"claim": "mean_response", "data": "digits8", "activation": "relu"}),
         ((*SIZES, "data=digits8", "model=mini"), {"data": "a word"}),
     ],
 )
