@@ -10,8 +10,8 @@ Settings (key=value):
   trainer, data.num_workers, data.size, threads, data.root, runs_dir, cache_dir: as for train.py
 
 Examples:
-  python scripts/evaluate.py run=b7cc5f7113d3 evaluation=dense_multi_scale
-  python scripts/evaluate.py run=[b7cc5f7113d3,c8754e788a5f] evaluation=ten_view
+  python scripts/evaluate.py run=00dc6def7c5e evaluation=dense_multi_scale
+  python scripts/evaluate.py run=[00dc6def7c5e,c8754e788a5f] evaluation=ten_view
   python scripts/evaluate.py run=vgg19.pt model=vgg19 activation=relu data=imagenet
 
 New results are added to the run's record. An ensemble gets a record of its own. The results of a

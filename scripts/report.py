@@ -2,7 +2,7 @@
 
 Examples:
   python scripts/report.py show activation=prelu,relu data=digits protocol=dense
-  python scripts/report.py diff e6eb31a64f10 0c255a4692ea
+  python scripts/report.py diff 0a3802792865 317e1d627db5
 
 With --json every command prints its result as JSON.
 """

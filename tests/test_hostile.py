@@ -353,7 +353,7 @@ def test_words_of_a_run_are_text(call: Call, folder: Path, tmp_path: Path) -> No
         ("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view"),
         ("scripts/evaluate.py", f"run={bad}", "evaluation=ten_view"),
         ("scripts/report.py", "show", f"--runs={tmp_path}/runs"),
-        ("scripts/report.py", "diff", str(folder), "e6eb31a64f10", f"--runs={tmp_path}/runs"),
+        ("scripts/report.py", "diff", str(folder), "0a3802792865", f"--runs={tmp_path}/runs"),
         (
             "train.py",
             *TINY,

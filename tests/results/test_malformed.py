@@ -60,7 +60,7 @@ def show_everywhere(base: Record, record: Record) -> None:
 
 @pytest.mark.process
 def test_malformed_records_are_refused_or_shown() -> None:
-    path = ROOT / "results" / "records" / "e6eb31a64f10.json"  # Table 2's PReLU on digits
+    path = ROOT / "results" / "records" / "0a3802792865.json"  # Table 2's PReLU on digits
     base = altered(records.load(path), {"science.trainer.max_epochs": 2})
     whole = base.model_dump(mode="json")
     whole["init_report"] = whole["init_report"][:2]
