@@ -204,7 +204,7 @@ def test_keys_of_a_run_cannot_be_changed_in_a_test(evaluate_py, finished: Outcom
 
 
 CLAIM = (
-    "claim=table2",
+    "claim=mean_response",
     "activation=relu",
     "trainer.max_epochs=1",
     "scheduler.milestones=[]",
