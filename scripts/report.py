@@ -177,7 +177,7 @@ def write_claims(check: bool) -> Outcome:
         drawings[ROOT / "docs" / "images" / f"leak-{page}.svg"] = documents.Drawing(
             leak.description(leaks), functools.partial(leak.picture, leaks, page)
         )
-    existing = set(folder.glob("*/*")) - set(claim_records.files(folder))
+    existing = claim_records.strays(folder)
     documents.write_or_check(texts, check, "python scripts/report.py claims", drawings, existing)
     if problem and check:
         raise InputError(problem)

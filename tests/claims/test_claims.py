@@ -140,8 +140,6 @@ def test_measures_of_a_record() -> None:
         ("reached", whole, {"below": 0.5}, 1),
         ("reached", lost, {"below": 0.5}, 0),
         ("reached", none, {"below": 9}, 0),
-        ("epochs_to", whole, {"below": 1.5}, 2),
-        ("epochs_to", lost, {"below": 1.5}, 4),  # 3 epochs, and one more
         ("diverged", whole, {}, 0),
         ("diverged", lost, {}, 1),
     ):

@@ -14,6 +14,7 @@ from rectifiers.claims.page import claim_page
 from rectifiers.claims.report import answer_rows, counts_table, lessons_page, pages
 from rectifiers.results.documents import TEXT
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.errors import InputError
 
 RESULTS = ROOT / "results"
 DOWN = [b - x for b, x in zip(BASE, (1.0, 1.1, 0.9, 1.0, 1.0), strict=True)]
@@ -37,6 +38,25 @@ def test_a_row_has_words_evidence_and_verdict(made_up) -> None:
     result = answer(made_up(), [*lost, *runs(DOWN, BASE)[1:]])
     words = row(result, "{{ trained[0].changes('it') }}; {{ lost }} diverged")[2]
     assert words == "lowers it by 1 (0.87 to 1.13), n = 4; 1 of 5 diverged"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "{{ tests[9].with_n() }}",
+        "{{ luck }}",
+        "{{ tests[0].changes() }}",
+        "{{ tests[0].seeds('train') }}",  # a difference
+        "{{ tests[0].with_n( }}",
+        "{{ answer | luck }}",
+        "{% include 'x' %}",
+        "{{ tests[0].__class__.__init__.__globals__ }}",  # nothing beyond a finding
+        "{{ answer.__class__.__mro__ }}",
+    ],
+)
+def test_words_that_cannot_be_filled_in_are_refused(made_up, words: str) -> None:
+    with pytest.raises(InputError, match="cannot be filled in"):
+        row(answer(made_up(), runs(DOWN, BASE)), words)
 
 
 def test_all_claims_have_a_page() -> None:

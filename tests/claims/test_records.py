@@ -19,6 +19,7 @@ from rectifiers.claims.records import (
     load_ensembles,
     owner,
     runs_of,
+    strays,
 )
 from rectifiers.claims.report import for_tables, runs_csv
 from rectifiers.results.documents import shows
@@ -103,6 +104,29 @@ def test_ensembles_of_one_seed_and_of_a_rows_arms_stand_in_it(tmp_path: Path, mo
     text = render_markdown(document(shown))
     error = runs["relu"][0].protocols["dense_multi_scale"].top1_error_pct  # of the first member
     assert f"top-1 | dense_multi_scale | - | {error:.2f} (n = 1) |" in text
+
+
+def test_what_belongs_to_no_claim_is_found(tmp_path: Path) -> None:
+    add(tmp_path, signal_records(1))
+    assert strays(tmp_path) == set()
+    names = ("stray.md", "gone/records.jsonl.xz", "signal/records.old.jsonl.xz", "signal/page.md")
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    found = {tmp_path / name for name in ("stray.md", "gone", *names[2:])}
+    assert strays(tmp_path) == found
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    place = tmp_path / "claims"
+    place.mkdir()
+    (place / "signal").symlink_to(tmp_path / "elsewhere")
+    for action in (lambda: add(place, signal_records(1)), lambda: strays(place)):
+        with pytest.raises(InputError, match="signal is a link"):
+            action()
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_rerun_stays_in_its_file(tmp_path: Path) -> None:

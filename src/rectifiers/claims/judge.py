@@ -119,11 +119,15 @@ class Finding:
 
     def seeds(self, verb: str) -> str:
         """Return a share with what the seeds do, as in `6 of 6 seeds train`."""
+        if not self.is_share:
+            raise TypeError("this effect is no share of seeds")
         return self.text(f" {verb}")
 
     def changes(self, what: str, unit: str = "") -> str:
         """Return whether `what` is lowered or raised, as far as the interval says so, and by how
         much."""
+        if self.is_share:
+            raise TypeError("this effect is a share of seeds")
         sign = -1 if self.high < 0 else 1
         text = f"{self.text(f' {unit}' if unit else '', sign)}, n = {self.n}"
         if self.low > 0 or self.high < 0:

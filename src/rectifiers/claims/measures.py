@@ -22,7 +22,6 @@ RELATIVE = ("epochs_to_reach",)  # measures of a run beside another, the referen
 UNITS = {
     "error": "%",
     "error_beyond": "points",
-    "epochs_to": "epochs",
     "fisher/natural_angle": "degrees",
 }
 SETTINGS: dict[object, str] = {  # of a measure, in words
@@ -148,12 +147,6 @@ def _first_below(record: TrainingRecord, key: str, below: float) -> int | None:
 def reached(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
     """Return 1 where an epoch's number was below, before a divergence too, else 0."""
     return float(_first_below(record, key, below) is not None)
-
-
-@measure("epochs until the {key} is below {below}")
-def epochs_to(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
-    """Return the first epoch whose number is below; where none is, one more than there were."""
-    return float(_first_below(record, key, below) or record.science["trainer"]["max_epochs"] + 1)
 
 
 @measure("epochs for the reference's training loss, over the reference's epochs")

@@ -64,7 +64,7 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
         beside_identity=beside_identity(result, records),
         command=f"{COMMAND} {result.claim.name}",
         setting=without_html(printable(scale(result, short=False))),
-        tests=markdown(head, lines) if lines else "",
+        tests=markdown(head, lines),
         arms=_arms(result.claim, records),
         changes=changes.get(result.claim.name, []),
     )

@@ -36,6 +36,7 @@ from rectifiers.runtime.files import atomic_file, load_yaml, read_bytes
 from rectifiers.runtime.schema import JsonObject
 
 RECORDS = RESULTS / "claims"
+RECORDS_NAME = re.compile(r"records(\.\d+)?\.jsonl\.xz")
 SUFFIX = ".jsonl.xz"
 ENSEMBLES = "ensembles"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
@@ -68,7 +69,7 @@ def arm_of(run: TrainingRecord | Member) -> str:
 
 def arms_path(claim: Claim) -> Path:
     """Return the file that holds the hashes of the claim's arms."""
-    return RECORDS / claim.name / "arms.yaml"
+    return folder_of(RECORDS, claim.name) / "arms.yaml"
 
 
 def digest(claim: Claim) -> str:
@@ -173,7 +174,24 @@ def _read_usable(paths: Iterable[Path]) -> list[Record]:
 
 def files(folder: Path, claim: str = "*") -> list[Path]:
     """Return the files of records below a folder, of one claim or of all."""
-    return sorted(folder.glob(f"{claim}/records*{SUFFIX}"))
+    paths = folder.glob(f"{claim}/records*{SUFFIX}")
+    return sorted(path for path in paths if RECORDS_NAME.fullmatch(path.name))
+
+
+def folder_of(folder: Path, name: str) -> Path:
+    """Return the folder of a claim; raise an InputError where it is a link: nothing is written
+    through one."""
+    if (place := folder / name).is_symlink():
+        raise InputError(f"{place} is a link; put the claim's folder in its place")
+    return place
+
+
+def strays(folder: Path) -> set[Path]:
+    """Return what lies below a folder of claims and belongs to none, and what is made for one."""
+    names = {ENSEMBLES, *(claim.name for claim in claims())}
+    places = {folder_of(folder, name) for name in names}
+    inside = {path for place in places for path in place.glob("*")}
+    return (set(folder.iterdir()) - places) | (inside - set(files(folder)))
 
 
 def read(path: Path) -> list[Record]:
@@ -218,7 +236,8 @@ def add(folder: Path, new: Iterable[Record]) -> list[Path]:
 def _next_path(folder: Path, claim: str) -> Path:
     """Return the first file of a claim's that is not there."""
     names = itertools.chain(["records"], (f"records.{part}" for part in itertools.count(2)))
-    paths = (folder / claim / f"{name}{SUFFIX}" for name in names)
+    place = folder_of(folder, claim)
+    paths = (place / f"{name}{SUFFIX}" for name in names)
     return next(path for path in paths if not path.exists())
 
 

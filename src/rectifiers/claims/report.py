@@ -93,39 +93,50 @@ def pages(results: Sequence[ClaimResult], records: Sequence[TrainingRecord] = ()
 def lessons_page(results: Sequence[ClaimResult]) -> str:
     """Return docs/lessons.md: where each statement of a reader's notes is kept, and the lessons."""
     names = {result.claim.name for result in results}
+    kept = load_yaml((TEXT / "notes.yaml").read_text())
     notes = {
         subject: markdown(
             ["the notes say", "kept by"],
             [[said["statement"], _kept_by(said["kept_by"], names)] for said in statements],
         )
-        for subject, statements in load_yaml((TEXT / "notes.yaml").read_text()).items()
+        for subject, statements in kept.items()
     }
-    lessons = [
-        {
-            "name": result.claim.name,
-            "statement": result.claim.statement,
-            "sentence": result.claim.lesson,
-            "verdict": result.verdict.shown,
-            "effects": [
-                f"{test.comparison.says}: {test.text()}, n = {test.counts()}"
-                for test in result.tests
-            ],
-        }
-        for result in results
-        if result.claim.lesson
-    ]
-    return render("lessons", notes=notes, lessons=lessons)
+    lessons = [_lesson(result) for result in results if result.claim.lesson]
+    unkept = sum(not said["kept_by"] for statements in kept.values() for said in statements)
+    return render("lessons", notes=notes, lessons=lessons, unkept=unkept)
+
+
+def _lesson(result: ClaimResult) -> JsonObject:
+    """What a lesson's section says."""
+    effects = []
+    for test in result.tests:
+        for shown in (test, test.trained):
+            if shown is not None and shown.finding.n:
+                compared = f"{shown.comparison.in_words()}, {shown.comparison.compared()}"
+                n = shown.counts() if shown is test else str(shown.finding.n)
+                effects.append([shown.comparison.says, compared, shown.text(), n])
+    return {
+        "name": result.claim.name,
+        "statement": result.claim.statement,
+        "sentence": result.claim.lesson,
+        "verdict": result.verdict.shown,
+        "part": result.deciding_part(),
+        "is_check": result.claim.is_check,
+        "setting": scale(result),
+        "effects": markdown(["test", "measure: arms", "effect (95 % interval)", "n"], effects),
+    }
 
 
 def _kept_by(keepers: Iterable[str], names: Container[str]) -> str:
     """Links to the claims and pages that keep a statement of the notes."""
     links = []
     for kept in keepers:
-        is_page = "/" in kept
+        is_page = "/" in kept  # with an anchor, perhaps
         if not is_page and kept not in names:
             raise InputError(f"{kept}, which notes.yaml names, is not a claim")
         path = f"../{kept}" if is_page else f"../results/claims/{kept}/page.md"
-        links.append(f"[{Path(kept).stem}]({path.removeprefix('../docs/')})")
+        stem = Path(kept.partition("#")[0]).stem if is_page else kept
+        links.append(f"[{stem}]({path.removeprefix('../docs/')})")
     return ", ".join(links) or "nothing yet"
 
 
@@ -187,7 +198,8 @@ def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
 
 def _linked(result: ClaimResult) -> str:
     name, part = result.claim.name, result.deciding_part()
-    return f"{result.verdict.shown} ([{name}](claims/{name}/page.md){f', {part}' * bool(part)})"
+    where = f", {part}" if part else ""
+    return f"{result.verdict.shown} ([{name}](claims/{name}/page.md){where})"
 
 
 def _in_words(text: str, result: ClaimResult) -> str:
@@ -246,8 +258,7 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
 
 def claims_page(results: Sequence[ClaimResult]) -> str:
     """Return CLAIMS.md: a row for each claim, and how many verdicts would be chance."""
-    results = [r for r in results if not r.claim.lesson]
-    evidence = [r for r in results if not r.claim.is_check]
+    evidence = [result for result in results if not result.claim.lesson]
     judged = [r for r in evidence if r.verdict not in NO_VERDICT]
     head = ("claim", "verdict", "statement", "predicted: measured (95 % interval)", "n", "data")
     return render(
@@ -257,8 +268,7 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
         judged=len(judged),
         supported=sum(max(t.comparison.chance() for t in r.tests) for r in judged),
         contradicted=sum(0.025 * len(result.tests) for result in judged),
-        checks=[result.claim.name for result in results if result.claim.is_check],
-        rows=markdown(head, map(_claim_row, in_order(results))),
+        rows=markdown(head, map(_claim_row, in_order(evidence))),
     )
 
 
@@ -267,7 +277,7 @@ def counts_table(results: Iterable[ClaimResult]) -> str:
     counted: Counter[tuple[bool, str, Verdict]] = Counter(
         (is_small(result), result.claim.whose, result.verdict)
         for result in results
-        if not (result.claim.is_check or result.claim.lesson)
+        if not result.claim.lesson
     )
     shown = [verdict for verdict in Verdict if any(key[2] is verdict for key in counted)]
     rows = []
@@ -284,7 +294,7 @@ def _claim_row(result: ClaimResult) -> list[str]:
     effects = [f"{test.comparison.says}: {test.text()}" for test in result.tests]
     n = dict.fromkeys(test.counts() for test in result.tests)
     part = result.deciding_part()
-    verdict = result.verdict.shown + " (a check)" * claim.is_check + f" ({part})" * bool(part)
+    verdict = f"{result.verdict.shown} ({part})" if part else result.verdict.shown
     cells = [f"[{claim.name}](claims/{claim.name}/page.md)", verdict, claim.statement]
     is_run = bool(result.records)
     return [*cells, *("<br>".join(x) if is_run else "-" for x in (effects, n)), scale(result)]

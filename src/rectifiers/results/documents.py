@@ -103,20 +103,22 @@ def render(name: str, **values: object) -> str:
 
 
 def sentence(text: str, **values: object) -> str:
-    """Return a text with these values; raise an InputError where it names one that is not there."""
-    from jinja2 import UndefinedError
+    """Return a text with these values; raise an InputError where it is no template, or names what
+    there is not."""
+    from jinja2 import TemplateError
 
     try:
         return _templates().from_string(text).render(values)
-    except UndefinedError as missing:
-        raise InputError(f"'{text}' names what there is not ({missing})") from missing
+    except (TemplateError, TypeError) as error:
+        raise InputError(f"'{text}' cannot be filled in: {error}") from error
 
 
 @functools.cache
 def _templates() -> "Environment":
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import FileSystemLoader, StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    return Environment(
+    return ImmutableSandboxedEnvironment(  # texts of results/ may be anybody's
         loader=FileSystemLoader(TEXT),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -168,8 +170,9 @@ def write_or_check(
     changed = [p for p, text in texts.items() if not p.is_file() or p.read_text() != text]
     redrawn = [p for p, drawing in drawings.items() if not shows(p, drawing.description)]
     if check:
-        left = sorted(set(existing) - texts.keys() - drawings.keys())
-        if named := ", ".join(map(str, [*changed, *left, *redrawn])):
+        if left := sorted(set(existing) - texts.keys() - drawings.keys()):
+            raise InputError(f"{', '.join(map(str, left))} belongs to nothing here; remove it")
+        if named := ", ".join(map(str, [*changed, *redrawn])):
             raise InputError(f"not what the records say: {named}; run {command}")
         return
     for path in changed:
