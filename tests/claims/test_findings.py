@@ -1,4 +1,4 @@
-"""The pages of findings and questions: words from the claims' effects, in rows."""
+"""The pages of findings: words from the claims' effects, in rows."""
 
 import re
 
@@ -75,12 +75,33 @@ def test_all_claims_have_a_page() -> None:
     assert changed.keys() <= {claim.name for claim in claims()}
 
 
+def anchors(page: str) -> set[str]:
+    """Return the slugs of a page's headings, as GitHub makes them."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("# One layer, forward (Eq. 7)\n", {"one-layer-forward-eq-7"}),
+        ("## A std of 0.01\n```\n# no heading\n```\n### He's_own\n", {"a-std-of-001", "hes_own"}),
+    ],
+)
+def test_anchors_are_slugs_of_headings(page: str, expected: set[str]) -> None:
+    assert anchors(page) == expected
+
+
 def test_a_statement_of_the_notes_is_kept_by_what_there_is() -> None:
     notes = yaml.safe_load((TEXT / "notes.yaml").read_text())
     names = {claim.name for claim in claims()}
     keepers = {keeper for said in notes.values() for one in said for keeper in one["kept_by"]}
     assert {name for name in keepers if "/" not in name} <= names
-    assert all((ROOT / path).is_file() for path in keepers if "/" in path)
+    for keeper in keepers - names:
+        page, _, anchor = keeper.partition("#")
+        assert not anchor or anchor in anchors((ROOT / page).read_text()), keeper
+        assert (ROOT / page).is_file(), keeper
     assert {claim.name for claim in claims() if claim.lesson} <= keepers
 
 
