@@ -94,7 +94,7 @@ def rank(folder: Path, command: str) -> None:
         if refused := [task.task for task in checked if not task.is_admitted]:
             raise InputError(f"not admitted: {', '.join(refused)}; leave these tasks out")
     else:
-        from rectifiers.benchmark import shortcuts
+        from rectifiers.benchmark import cheaper as shortcuts
         from rectifiers.benchmark.ranking import leaderboard
         from rectifiers.results.documents import write_svg
 

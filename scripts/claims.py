@@ -17,10 +17,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from rectifiers.claims.archive import claim_exclusion_reason, load, runs_of, search_runs
 from rectifiers.claims.claims import Claim, claims
-from rectifiers.claims.records import claim_exclusion_reason, load, runs_of, search_runs
 from rectifiers.cli.composition import compose_job, override
-from rectifiers.runner import run_all
+from rectifiers.cli.runner import run_all
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import is_changed

@@ -28,11 +28,11 @@ from rectifiers.cli.composition import composed, override
 from rectifiers.cli.finished import of_run, split_trust
 from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
-from rectifiers.results.console import errors_table, print_record
+from rectifiers.results.run_tables import errors_table, print_record
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, printable
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.signals import deferring_signals
+from rectifiers.runtime.stopping import deferring_signals
 
 
 def test(arguments: list[str]) -> None:

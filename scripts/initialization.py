@@ -20,7 +20,7 @@ from measured_page import main
 from torch import Tensor, nn
 
 from rectifiers import PReLU, activations, initialize
-from rectifiers.activation_modules import outputs, pieces
+from rectifiers.activations.modules import outputs, pieces
 from rectifiers.results.documents import markdown
 from rectifiers.runtime.console import say
 

@@ -24,15 +24,15 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from rectifiers.claims import records as claim_records
-from rectifiers.claims import report as claims_report
+from rectifiers.claims import archive as claim_records
+from rectifiers.claims import documents as claim_documents
+from rectifiers.claims.claim_page import has_figure
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import answer, check_rates
-from rectifiers.claims.page import has_figure
 from rectifiers.results import documents, listing, tables
-from rectifiers.results.console import print_record
 from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_reason, experiment_of
 from rectifiers.results.frame import known as known_experiments
+from rectifiers.results.run_tables import print_record
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
@@ -122,8 +122,8 @@ def write_tables(check: bool) -> Outcome:
     known_experiments.cache_clear()
     found, of_claims = tables.load(RESULTS / "records"), claim_records.load(RESULTS / "claims")
     ensembles = claim_records.load_ensembles(RESULTS / "claims")
-    found += claims_report.for_tables(of_claims, ensembles)
-    concluded = claims_report.conclusions([answer(claim, of_claims) for claim in claims()])
+    found += claim_documents.for_tables(of_claims, ensembles)
+    concluded = claim_documents.conclusions([answer(claim, of_claims) for claim in claims()])
     path, made = RESULTS / "TABLES.md", tables.document(found, concluded)
     documents.write_or_check({path: tables.render_markdown(made)}, check, "make table")
     return {"path": str(path)}, "" if check else str(path)
@@ -160,11 +160,11 @@ def write_claims(check: bool) -> Outcome:
     found = claim_records.load(folder)
     problem = check_claims(found)
     results = [answer(claim, found) for claim in claims()]
-    texts |= {RESULTS / p: text for p, text in claims_report.pages(results, found).items()}
+    texts |= {RESULTS / p: text for p, text in claim_documents.pages(results, found).items()}
     texts[RESULTS / "LEAK.md"] = leak.page(found)
-    texts[ROOT / "docs" / "lessons.md"] = claims_report.lessons_page(results)
+    texts[ROOT / "docs" / "lessons.md"] = claim_documents.lessons_page(results)
     for claim in claims():
-        texts[folder / claim.name / "runs.csv"] = claims_report.runs_csv(claim, found)
+        texts[folder / claim.name / "runs.csv"] = claim_documents.runs_csv(claim, found)
     drawings = {
         folder / result.claim.name / "figure.svg": documents.Drawing(
             figures.description(result), functools.partial(figures.figure, result)
@@ -251,7 +251,7 @@ def write_readme(check: bool) -> Outcome:
 
 def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
     """Write the W&B report of the collected runs, to W&B or to a file."""
-    from rectifiers.tracking import report  # here and not above: it takes seconds to import
+    from rectifiers.results import wandb_report as report  # here: its import takes seconds
 
     found = tables.load(RESULTS / "records")
     if out is None:

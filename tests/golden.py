@@ -26,7 +26,7 @@ import torch
 from conftest import ROOT
 from processes import alone, finish, kill_what_is_left, ranks, start, start_ranks, wait_for
 from processes import record as record_path
-from rectifiers.claims import records as claim_records
+from rectifiers.claims import archive as claim_records
 from rectifiers.claims.claims import claims
 from rectifiers.claims.judge import answer
 from rectifiers.cli.composition import compose_job

@@ -9,10 +9,10 @@ from torch import nn
 from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers import gains
-from rectifiers.activation_modules import Maxout, outputs, pieces
+from rectifiers.activations.modules import Maxout, outputs, pieces
 from rectifiers.data.sources import digits
+from rectifiers.initialization.report import LayerReport
 from rectifiers.prelu import PReLU
-from rectifiers.report import LayerReport
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build, functions

@@ -8,26 +8,31 @@ from conftest import ROOT
 
 SRC = ROOT / "src" / "rectifiers"
 
-# Each package with the libraries that it alone, or with the others that name them, may import.
+# The packages and the modules beside them, in the order of imports, each with the libraries that it
+# alone, or with the others that name them, may import.
 PACKAGES = {
     "runtime": {"pytorch_lightning", "rich"},
+    "parameters": set(),
+    "quadrature": set(),
     "prelu": set(),
-    "library": set(),
+    "activations": set(),
+    "gains": set(),
+    "initializers": set(),
+    "initialization": set(),
     "models": {"timm"},
     "theory": set(),
+    "explore": set(),
     "data": {"filelock", "pytorch_lightning", "sklearn", "torchvision", "PIL"},
-    "evaluation": {"torchmetrics", "torchvision"},
     "runs": {"filelock"},
-    "results": {"jinja2", "matplotlib", "pandas", "rich"},
-    "claims": {"matplotlib", "pandas"},
-    "tracking": {"pytorch_lightning", "wandb", "wandb_workspaces"},
+    "evaluation": {"torchmetrics", "torchvision"},
+    "tracking": {"pytorch_lightning", "wandb"},
     "training": {"pytorch_lightning", "torchmetrics"},
+    "results": {"jinja2", "matplotlib", "pandas", "rich", "wandb", "wandb_workspaces"},
     "analysis": {"matplotlib", "pandas", "rich", "torchvision"},
+    "claims": {"matplotlib", "pandas"},
     "cli": {"hydra", "omegaconf", "rich"},
     "benchmark": {"matplotlib", "pandas"},
 }
-# Modules beside the packages, with the one that each belongs to.
-TOP_LEVEL = {path.stem: "library" for path in SRC.glob("[!_]*.py")} | {"runner": "cli"}
 HOMED = set().union(*PACKAGES.values()) | {"dvc"}
 WITHOUT_TORCH = ("runtime", "runs", "results", "claims", "cli")
 HEAVY = {
@@ -41,28 +46,36 @@ HEAVY = {
     "wandb",
 }
 # The files that may use names which a library keeps to itself, one for each library.
-PRIVATE_NAMES = ("runtime.torch_internals", "training.lightning", "tracking.report")
+PRIVATE_NAMES = ("runtime.torch_internals", "training.lightning", "results.wandb_report")
 MODULES = {
-    p.relative_to(SRC).with_suffix("").as_posix().replace("/", "."): p
-    for p in (*SRC.rglob("*/*.py"), *(SRC / f"{name}.py" for name in TOP_LEVEL))
+    path.relative_to(SRC)
+    .with_suffix("")
+    .as_posix()
+    .replace("/", ".")
+    .removesuffix(".__init__"): path
+    for path in SRC.rglob("*.py")
+    if path.parent != SRC or not path.stem.startswith("__")
 }
 
 
 def imports(path: Path, top_level: bool = False) -> set[str]:
+    """The modules that a file imports, and of other packages also the names that it takes."""
     tree = ast.parse(path.read_text())
     found: set[str] = set()
     for node in tree.body if top_level else ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            modules = {name for name in names if name.removeprefix("rectifiers.") in MODULES}
+            is_ours = node.module.partition(".")[0] == "rectifiers"
+            found |= modules if is_ours and modules == names else {node.module} | names
     return found
 
 
 def package(module: str) -> str:
     """The package that a module of `rectifiers` belongs to."""
-    module = TOP_LEVEL.get(module.partition(".")[0], module)
-    return next(name for name in reversed(PACKAGES) if f"{module}.".startswith(f"{name}."))
+    return module.partition(".")[0]
 
 
 def test_packages_import_only_from_those_above_them() -> None:
@@ -114,7 +127,8 @@ def private_names(path: Path) -> list[str]:
 
 
 def test_private_names_stand_in_one_file() -> None:
-    scripts = {path.name: path for path in (ROOT / "scripts").rglob("*.py")}
+    programs = [*(ROOT / "scripts").rglob("*.py"), *(ROOT / "studies").rglob("*.py")]
+    scripts = {path.name: path for path in programs}
     found = {
         name: private_names(path)
         for name, path in (MODULES | scripts).items()

@@ -6,7 +6,7 @@ import torch
 
 from rectifiers import activations as A
 from rectifiers import initializers as I
-from rectifiers.chains import initialize_chain
+from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 

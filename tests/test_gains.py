@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rectifiers import activations as A
-from rectifiers.activation_modules import pieces
+from rectifiers.activations.modules import pieces
 from rectifiers.gains import _quadrature, gain, moments, normal_mean, normal_rule
 from rectifiers.runtime.errors import InputError
 

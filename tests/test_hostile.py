@@ -28,7 +28,7 @@ from torchvision.datasets import imagenette, mnist
 from conftest import CONF, ROOT, TINY, compose_config
 from photos import write_folder
 from rectifiers.benchmark.entries import check_overrides
-from rectifiers.claims import records as claim_records
+from rectifiers.claims import archive as claim_records
 from rectifiers.cli.finished import check_targets, of_run
 from rectifiers.data import cifar10
 from rectifiers.runs.folder import begin, run_lock

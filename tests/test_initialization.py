@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from rectifiers import activations as A
-from rectifiers import chains, gains, initializers
+from rectifiers import gains, initializers
 from rectifiers.initialization import InitReport, _bias_part, initialize, propagation
+from rectifiers.models import chains
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError

@@ -13,9 +13,9 @@ from torch import nn
 from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers import initializers as I
-from rectifiers.chains import Site, initialize_chain, warn_of_drift
 from rectifiers.initialization import initialize
 from rectifiers.initializers import Layer
+from rectifiers.models.chains import Site, initialize_chain, warn_of_drift
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError

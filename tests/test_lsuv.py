@@ -15,10 +15,10 @@ from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.datamodule import CenterDataset
 from rectifiers.data.sources import digits
 from rectifiers.initialization import initialize
+from rectifiers.initialization.tracing import batch_stats_mode
 from rectifiers.initializers import Layer
 from rectifiers.runtime.distributed import World
 from rectifiers.runtime.errors import InputError
-from rectifiers.tracing import batch_stats_mode
 from rectifiers.training.build import build_data, build_network, initial_network
 from rectifiers.training.functions import checked_functions, import_functions
 

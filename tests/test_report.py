@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from conftest import compose_config, same_bits
 from rectifiers import InputError, initialize, stability
 from rectifiers import activations as A
-from rectifiers.activation_modules import outputs, pieces
+from rectifiers.activations.modules import outputs, pieces
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.runs.identity import run_id, science
 

@@ -15,10 +15,10 @@ import pytest
 
 from conftest import TINY, compose_config, same_bits, weights
 from processes import ENVIRONMENT, alone, start, wait_for
-from rectifiers import runner
+from rectifiers.cli import runner
 from rectifiers.cli.composition import compose_job, composed
+from rectifiers.cli.runner import Job, Overrides, Progress, run_all, share_cores
 from rectifiers.data.sources import Source, digits
-from rectifiers.runner import Job, Overrides, Progress, run_all, share_cores
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder, run_lock
 from rectifiers.runtime.errors import InputError
@@ -28,7 +28,7 @@ TOO_LARGE = "data.batch_size=1000000"  # an error that only the run itself finds
 LONG = ("trainer.max_epochs=120", "checkpoint.every_n_steps=5")
 RUN_ALL = """
 import json, sys
-from rectifiers.runner import run_all
+from rectifiers.cli.runner import run_all
 sys.exit(bool(run_all([tuple(run) for run in json.loads(sys.argv[1])], processes=2)))
 """
 

@@ -21,8 +21,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from rectifiers.cli.composition import compose_job
+from rectifiers.cli.runner import Overrides, run_all
 from rectifiers.results.documents import estimate, markdown
-from rectifiers.runner import Overrides, run_all
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.record import TrainingRecord

@@ -13,10 +13,10 @@ from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.analysis.propagation import analyse, effects, measure_signal
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.chains import initialize_chain
+from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
-from rectifiers.theory.propagation import predict
+from rectifiers.theory.variance import predict
 
 FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
 DEPTH, UNITS, SEEDS = 20, 128, 10

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from conftest import compose_config
-from rectifiers.activation_modules import CReLU
+from rectifiers.activations.modules import CReLU
 from rectifiers.benchmark import measurements
 from rectifiers.benchmark.measurements import cost, theory
 from rectifiers.gains import gain

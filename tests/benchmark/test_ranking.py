@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from benchmark_made_up import SEARCH, SMALL, results, run, searched
-from rectifiers.benchmark import shortcuts
+from rectifiers.benchmark import cheaper as shortcuts
 from rectifiers.benchmark.entries import search, select
 from rectifiers.benchmark.ranking import (
     Admission,

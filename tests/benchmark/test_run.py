@@ -29,12 +29,12 @@ from rectifiers.benchmark.run import (
     run_entry,
 )
 from rectifiers.cli.composition import compose_job
-from rectifiers.runner import Overrides
+from rectifiers.cli.runner import Overrides
 from rectifiers.runs import provenance
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject, checked
-from rectifiers.runtime.signals import Stopped
+from rectifiers.runtime.stopping import Stopped
 from rectifiers.training.train import train
 
 Call = Callable[..., CompletedProcess[str]]

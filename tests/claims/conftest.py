@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from made_up_claims import DESCRIBED, science
+from rectifiers.claims import archive as claim_records
 from rectifiers.claims import claims as module
-from rectifiers.claims import records as claim_records
+from rectifiers.claims.archive import arm_hash
 from rectifiers.claims.claims import Claim
-from rectifiers.claims.records import arm_hash
 
 
 @pytest.fixture

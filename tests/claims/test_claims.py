@@ -8,13 +8,13 @@ import yaml
 
 from made_up import LAYER, altered, epoch, training
 from made_up_claims import BASE, DESCRIBED, LOST, record, runs, science
+from rectifiers.claims import archive as claim_records
 from rectifiers.claims import judge
-from rectifiers.claims import records as claim_records
+from rectifiers.claims.archive import arm_hash, arm_hashes, claim_exclusion_reason
 from rectifiers.claims.claims import claims
+from rectifiers.claims.documents import claims_page, in_order
 from rectifiers.claims.judge import answer
 from rectifiers.claims.measures import MEASURES
-from rectifiers.claims.records import arm_hash, arm_hashes, claim_exclusion_reason
-from rectifiers.claims.report import claims_page, in_order
 from rectifiers.results.tables import table_1_slopes
 from rectifiers.runtime.errors import InputError
 

@@ -8,10 +8,10 @@ import yaml
 from conftest import ROOT
 from made_up import altered
 from made_up_claims import BASE, LOST, record, runs
+from rectifiers.claims.claim_page import claim_page
 from rectifiers.claims.claims import Claim, claims
+from rectifiers.claims.documents import answer_rows, counts_table, lessons_page, pages
 from rectifiers.claims.judge import ClaimResult, Verdict, answer
-from rectifiers.claims.page import claim_page
-from rectifiers.claims.report import answer_rows, counts_table, lessons_page, pages
 from rectifiers.results.documents import TEXT
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError

@@ -8,10 +8,7 @@ import pytest
 
 from conftest import ROOT
 from made_up import altered, ensemble
-from rectifiers.claims.claims import claims
-from rectifiers.claims.figures import description
-from rectifiers.claims.judge import answer
-from rectifiers.claims.records import (
+from rectifiers.claims.archive import (
     add,
     claim_exclusion_reason,
     files,
@@ -21,7 +18,10 @@ from rectifiers.claims.records import (
     runs_of,
     strays,
 )
-from rectifiers.claims.report import for_tables, runs_csv
+from rectifiers.claims.claims import claims
+from rectifiers.claims.documents import for_tables, runs_csv
+from rectifiers.claims.figures import description
+from rectifiers.claims.judge import answer
 from rectifiers.results.documents import shows
 from rectifiers.results.tables import document, layout, render_markdown
 from rectifiers.runs.record import TrainingRecord, parse, to_json
@@ -98,7 +98,7 @@ def test_ensembles_of_one_seed_and_of_a_rows_arms_stand_in_it(tmp_path: Path, mo
     (table,) = (table for table in layout() if table["title"].startswith("Table 7"))
     row = {**table["rows"][0], "members": [[claim.name, arm] for arm in claim.arms]}
     tables = [{**table, "rows": [row]}]
-    monkeypatch.setattr("rectifiers.claims.report.layout", lambda: tables)
+    monkeypatch.setattr("rectifiers.claims.documents.layout", lambda: tables)
     shown = for_tables(RECORDS, found)
     assert [record.run for record in shown] == [whole.run]
     text = render_markdown(document(shown))

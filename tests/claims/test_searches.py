@@ -7,9 +7,9 @@ import yaml
 
 from made_up import diverged, epoch, training
 from made_up_claims import DESCRIBED
+from rectifiers.claims.archive import arm_hashes
 from rectifiers.claims.claims import Claim, Search, claims, name_of, parse
 from rectifiers.claims.judge import best_rate, check_rates, rate_means
-from rectifiers.claims.records import arm_hashes
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 

@@ -11,10 +11,10 @@ import pytest
 
 from conftest import ROOT, compose_config, load_script
 from made_up import altered
-from rectifiers import runner
-from rectifiers.claims import records as claim_records
+from rectifiers.claims import archive as claim_records
+from rectifiers.claims.archive import arm_hash, arm_hashes, claim_exclusion_reason, runs_of
 from rectifiers.claims.claims import claims
-from rectifiers.claims.records import arm_hash, arm_hashes, claim_exclusion_reason, runs_of
+from rectifiers.cli import runner
 from rectifiers.cli.composition import compose_job
 from rectifiers.results.frame import exclusion_reason
 from rectifiers.runs import record as records

@@ -30,7 +30,10 @@ def test_check_names_files_and_writes_none(tmp_path: Path) -> None:
     write_or_check(texts, True, "make it", drawings, tmp_path.iterdir())
     (tmp_path / "a.md").write_text("2")
     (tmp_path / "other.md").write_text("")
-    with pytest.raises(InputError, match=r"say: \S+a\.md, \S+other\.md; run make it"):
+    with pytest.raises(InputError, match=r"\S+other\.md belongs to nothing here; remove it"):
+        write_or_check(texts, True, "make it", drawings, tmp_path.iterdir())
+    (tmp_path / "other.md").unlink()
+    with pytest.raises(InputError, match=r"say: \S+a\.md; run make it"):
         write_or_check(texts, True, "make it", drawings, tmp_path.iterdir())
 
 

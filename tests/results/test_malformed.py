@@ -12,7 +12,6 @@ from rich.console import Console
 
 from conftest import ROOT
 from made_up import altered
-from rectifiers.results.console import print_record
 from rectifiers.results.frame import exclusion_reason
 from rectifiers.results.listing import (
     Run,
@@ -23,6 +22,7 @@ from rectifiers.results.listing import (
     summaries,
     usual_protocol,
 )
+from rectifiers.results.run_tables import print_record
 from rectifiers.results.tables import document
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id

@@ -9,10 +9,10 @@ import pytest
 from conftest import ROOT, compose_config
 from made_up import altered, diverged, ensemble, epoch, result, training
 from made_up import errors as counts
+from rectifiers.claims.archive import load as load_claims
 from rectifiers.claims.claims import claims
+from rectifiers.claims.documents import conclusions
 from rectifiers.claims.judge import answer
-from rectifiers.claims.records import load as load_claims
-from rectifiers.claims.report import conclusions
 from rectifiers.results.frame import exclusion_reason
 from rectifiers.results.tables import document, load, published, render_markdown, table_1_slopes
 from rectifiers.runs import record as records

@@ -15,7 +15,7 @@ from rectifiers.data import sources
 from rectifiers.data.datamodule import ImageData
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.signals import Stopped, deferring_signals
+from rectifiers.runtime.stopping import Stopped, deferring_signals
 from rectifiers.training import recording
 from rectifiers.training import train as run
 from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd

@@ -11,7 +11,7 @@ from torch.func import functional_call, hessian
 
 from rectifiers import activations as A
 from rectifiers import initializers as I
-from rectifiers.chains import initialize_chain
+from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.analysis.propagation import measure_signal
-from rectifiers.chains import initialize_chain
 from rectifiers.gains import Moments, moments
+from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.propagation import predict, window_means
 from rectifiers.theory.stability import fluctuation, moments_at, stability, width_effect
+from rectifiers.theory.variance import predict, window_means
 
 FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
 

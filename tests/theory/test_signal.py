@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from rectifiers import activations as A
-from rectifiers import chains
 from rectifiers import initializers as I
-from rectifiers.chains import initialize_chain
 from rectifiers.gains import Mode, gain
+from rectifiers.models import chains
+from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 

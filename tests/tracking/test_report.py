@@ -7,8 +7,8 @@ import pytest
 
 from conftest import ROOT
 from rectifiers.results.tables import load
+from rectifiers.results.wandb_report import build, save, specification
 from rectifiers.runtime.errors import InputError
-from rectifiers.tracking.report import build, save, specification
 
 
 @pytest.fixture(scope="module")

@@ -279,7 +279,7 @@ def test_failed_start_obeys_no_folder(record, folder, server, thief) -> None:
 
 def test_report_is_saved_where_the_user_says(record, server, thief, tmp_path) -> None:
     pytest.importorskip("wandb_workspaces")
-    from rectifiers.tracking.report import save
+    from rectifiers.results.wandb_report import save
 
     save([record], entity=None, project="ours", group=None, kept=tmp_path / "reports.json")
     assert len(server.views) == 1

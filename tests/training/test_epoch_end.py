@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pytorch_lightning.callbacks import Callback
 
-from rectifiers.runtime.signals import Stopped, deferring_signals
+from rectifiers.runtime.stopping import Stopped, deferring_signals
 from rectifiers.training.checkpoints import EpochEnd, EpochMeasure
 
 

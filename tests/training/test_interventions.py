@@ -12,8 +12,8 @@ import torch
 from conftest import numbers, same_bits, weights
 from cutting import cut
 from rectifiers import activations as A
-from rectifiers.chains import initialize_chain
 from rectifiers.initializers import he, lecun
+from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError

@@ -13,7 +13,7 @@ from conftest import compose_config
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.signals import STOP_SIGNALS, deferring_signals
+from rectifiers.runtime.stopping import STOP_SIGNALS, deferring_signals
 from rectifiers.training import lightning
 from rectifiers.training.lightning import check_hardware, fit, isolated
 from rectifiers.training.train import train

@@ -11,7 +11,7 @@ from pandas import DataFrame
 from rich.table import Table
 from torch import nn
 
-from rectifiers.activation_modules import pieces
+from rectifiers.activations.modules import pieces
 from rectifiers.analysis import output
 from rectifiers.analysis.propagation import measure_signal
 from rectifiers.analysis.setup import generator, log10_mean

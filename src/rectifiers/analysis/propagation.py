@@ -22,7 +22,7 @@ from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
-from rectifiers.theory.propagation import Step, WidthEffect, predict, window_means
+from rectifiers.theory.variance import Step, WidthEffect, predict, window_means
 
 IMAGES = 64  # per network
 MOMENTS = {  # the columns of the first table

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rectifiers.data.preprocess import Preprocess
+from rectifiers.initialization.report import LayerReport
 from rectifiers.models.network import ImageNetwork, Network, of_rows
-from rectifiers.report import LayerReport
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.schema import JsonObject

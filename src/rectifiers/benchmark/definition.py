@@ -13,7 +13,7 @@ from annotated_types import MinLen
 from pydantic import model_validator
 
 from rectifiers.cli.composition import compose_job
-from rectifiers.runner import Overrides
+from rectifiers.cli.runner import Overrides
 from rectifiers.runs.config import FREE, RunConfig
 from rectifiers.runs.identity import run_id, science, without
 from rectifiers.runtime.errors import InputError

@@ -10,7 +10,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.activation_modules import outputs, pieces
+from rectifiers.activations.modules import outputs, pieces
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import finite

@@ -14,7 +14,7 @@ from rectifiers.benchmark.entries import (
     missing_runs,
 )
 from rectifiers.claims.measures import has_diverged
-from rectifiers.runner import Overrides, run_all
+from rectifiers.cli.runner import Overrides, run_all
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find
 from rectifiers.runs.provenance import committed_file

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from rectifiers.claims.archive import runs_of
 from rectifiers.claims.claims import claims
 from rectifiers.claims.judge import ClaimResult, TestResult
-from rectifiers.claims.records import runs_of
 from rectifiers.runs.record import TrainingRecord
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean, median
 
+from rectifiers.claims.archive import Runs, runs_of
 from rectifiers.claims.claims import (
     EQUIVALENCE_LEVEL,
     FEWEST,
@@ -20,7 +21,6 @@ from rectifiers.claims.claims import (
     name_of,
 )
 from rectifiers.claims.measures import has_diverged
-from rectifiers.claims.records import Runs, runs_of
 from rectifiers.results.statistics import mean_of, t_interval
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from rectifiers.claims.archive import runs_of, search_runs
+from rectifiers.claims.claim_page import lengths
 from rectifiers.claims.claims import Claim, claims, name_of
 from rectifiers.claims.figures import INKS
 from rectifiers.claims.judge import best_rate
 from rectifiers.claims.measures import error, final, has_diverged, mean_slope
-from rectifiers.claims.page import lengths
-from rectifiers.claims.records import runs_of, search_runs
 from rectifiers.results.documents import markdown, render
 from rectifiers.results.statistics import Mean, mean_of
 from rectifiers.runs.record import TrainingRecord

@@ -30,7 +30,7 @@ from rectifiers.cli.composition import (
     resolve,
 )
 from rectifiers.cli.hints import check_arguments
-from rectifiers.results.console import print_record
+from rectifiers.results.run_tables import print_record
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import Outcome, check_ckpt_path, find
 from rectifiers.runs.provenance import code_fingerprint
@@ -48,7 +48,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.machine import quick_imports, usable_cores
 from rectifiers.runtime.own_modules import find_modules, named_by
-from rectifiers.runtime.signals import deferring_signals
+from rectifiers.runtime.stopping import deferring_signals
 
 # What Hydra itself may call, which 1.3 does not ask.
 HYDRA = VERSION_BASE or {"execution_whitelist": ()}

@@ -28,7 +28,7 @@ from rectifiers.data.transforms import (
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World, check_share
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.runtime.signals import iterate_until_stopped
+from rectifiers.runtime.stopping import iterate_until_stopped
 from rectifiers.runtime.torch_internals import shared_bytes
 
 MAX_IMAGES, MAX_BYTES = 512, 2**24  # of a batch of centre views: shared memory may be small

@@ -8,15 +8,15 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from rectifiers.runtime.machine import no_garbage_collection
-from rectifiers.runtime.signals import leave_signals_to_the_parent
+from rectifiers.runtime.stopping import leave_signals_to_the_parent
 
 
 class ImageLoader(DataLoader):
     """A loader whose workers are forked on Linux, whatever Python's default is.
 
     The default is to fork in `train.py` up to Python 3.13, but neither from 3.14 on nor in the
-    processes of `rectifiers.runner`. A worker that is not forked imports torch for seconds in every
-    epoch, and shares no memory with the training process.
+    processes of `rectifiers.cli.runner`. A worker that is not forked imports torch for seconds in
+    every epoch, and shares no memory with the training process.
 
     workers: processes that read ahead, 0 for none. timeout_s: how long to wait for a batch of
     theirs, 0 for ever."""

@@ -27,7 +27,7 @@ from rectifiers.runtime.distributed import all_reduce, world
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file
 from rectifiers.runtime.schema import JsonObject
-from rectifiers.runtime.signals import iterate_until_stopped
+from rectifiers.runtime.stopping import iterate_until_stopped
 
 PIXELS_PER_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
 ROWS_AT_A_TIME = 1024  # images of an ensemble, to bound the memory

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from rectifiers.activation_modules import outputs, pieces
 from rectifiers.activations import ByLayer
-from rectifiers.chains import layer_reports
+from rectifiers.activations.modules import outputs, pieces
 from rectifiers.initialization import initialize
+from rectifiers.initialization.report import LayerReport
+from rectifiers.initialization.tracing import run
 from rectifiers.initializers import Rule
+from rectifiers.models.chains import layer_reports
 from rectifiers.models.network import ActivationFactory, ImageNetwork
-from rectifiers.report import LayerReport
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.tracing import run
 
 Builder = Callable[..., nn.Module]
 Bias = float | Literal["torch_default"]

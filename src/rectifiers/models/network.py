@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
-from rectifiers.activation_modules import outputs, pieces
 from rectifiers.activations import ByLayer
-from rectifiers.chains import Site
+from rectifiers.activations.modules import outputs, pieces
+from rectifiers.models.chains import Site
 from rectifiers.models.linear import Linear
 from rectifiers.models.rows import Row, depth, trace
 from rectifiers.runtime.errors import InputError

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import from_json
 
-from rectifiers.report import LARGEST, LayerReport, NonNegative, Positive, Rate
+from rectifiers.initialization.report import LARGEST, LayerReport, NonNegative, Positive, Rate
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record_parts import (
     Count,

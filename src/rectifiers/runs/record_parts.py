@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rectifiers.report import LARGEST, NonNegative, Number, Positive, Rate
+from rectifiers.initialization.report import LARGEST, NonNegative, Number, Positive, Rate
 from rectifiers.runs.identity import settings
 from rectifiers.runtime.schema import JsonObject, Section, value_at
 

@@ -2,8 +2,8 @@
 ones for the task.
 
 Private names of another library stand in one file too: Lightning's in `training.lightning`, W&B's
-in `tracking.report`. `tests/test_architecture.py` finds any elsewhere, and a test beside each file
-fails when a name goes."""
+in `results.wandb_report`. `tests/test_architecture.py` finds any elsewhere, and a test beside each
+file fails when a name goes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rectifiers.activation_modules import outputs, pieces
+from rectifiers.activations.modules import outputs, pieces
 from rectifiers.gains import RECTIFIERS, describe, normal_rule, root_between
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.stability import NEUTRAL, moments_at

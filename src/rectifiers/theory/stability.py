@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from rectifiers.activation_modules import outputs, pieces
 from rectifiers.activations import as_module
+from rectifiers.activations.modules import outputs, pieces
 from rectifiers.gains import Activation, Moments, moments
 from rectifiers.runtime.errors import InputError
 

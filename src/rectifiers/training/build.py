@@ -18,17 +18,18 @@ from pytorch_lightning.callbacks import (
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rectifiers.chains import initialize_chain, initialize_empirically, warn_of_drift
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.images import FolderSplit
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
 from rectifiers.data.sources import Source, one_at_a_time, three_splits
 from rectifiers.data.transforms import Geometry
+from rectifiers.initialization.report import LayerReport
+from rectifiers.initialization.tracing import batch_stats_mode
 from rectifiers.initializers import needs_images
+from rectifiers.models.chains import initialize_chain, initialize_empirically, warn_of_drift
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
 from rectifiers.parameters import parameter_groups
-from rectifiers.report import LayerReport
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
@@ -42,8 +43,7 @@ from rectifiers.runtime.distributed import (
 )
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.schema import JsonObject
-from rectifiers.runtime.signals import interruptible
-from rectifiers.tracing import batch_stats_mode
+from rectifiers.runtime.stopping import interruptible
 from rectifiers.training import optim
 from rectifiers.training.checkpoints import load_weights
 from rectifiers.training.functions import Functions, source_file

@@ -16,7 +16,7 @@ from rectifiers.runtime.console import LineTimer, duration, say
 from rectifiers.runtime.errors import InputError, first_line, unreadable
 from rectifiers.runtime.files import atomic_file, check_zip, is_torch_zip
 from rectifiers.runtime.schema import JsonObject
-from rectifiers.runtime.signals import Stopped, pending_signal, stop_if_requested
+from rectifiers.runtime.stopping import Stopped, pending_signal, stop_if_requested
 from rectifiers.tracking.loggers import log_history
 from rectifiers.training.module import Classifier, State
 

@@ -16,7 +16,7 @@ from rectifiers.runs.record import SCHEMA_VERSION, EnsembleRecord, Member, Train
 from rectifiers.runs.record_parts import EnsembleResult, Provenance
 from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.signals import deferring_signals, stop_if_requested
+from rectifiers.runtime.stopping import deferring_signals, stop_if_requested
 from rectifiers.training.functions import Choices
 from rectifiers.training.train import train
 

@@ -16,8 +16,8 @@ import torch
 import yaml
 from torch import Generator, Tensor, nn
 
-from rectifiers.activation_modules import Function, pieces
 from rectifiers.activations import ByLayer, check_activation, check_gain, unused
+from rectifiers.activations.modules import Function, pieces
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Combined, Dense
 from rectifiers.gains import Mode, describe, gain
 from rectifiers.initializers import Layer

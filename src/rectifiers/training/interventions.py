@@ -14,10 +14,10 @@ from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from rectifiers.chains import layers_of
 from rectifiers.data.datamodule import ImageData
 from rectifiers.evaluation.metrics import ResponseMeter
 from rectifiers.initializers import Layer, he
+from rectifiers.models.chains import layers_of
 from rectifiers.models.network import of_rows
 from rectifiers.models.rows import BESIDE
 from rectifiers.runtime.distributed import all_reduce

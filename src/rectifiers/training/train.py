@@ -35,7 +35,7 @@ from rectifiers.runtime.distributed import (
 )
 from rectifiers.runtime.errors import InputError, first_line
 from rectifiers.runtime.files import NO_ROOM, check_writable, file_digest, refuse_link, write_text
-from rectifiers.runtime.signals import deferring_signals, stop_if_requested
+from rectifiers.runtime.stopping import deferring_signals, stop_if_requested
 from rectifiers.tracking.loggers import log_results, open_loggers
 from rectifiers.training import lightning
 from rectifiers.training.build import Run, build, check_weights, inspect_source, open_source

@@ -11,16 +11,23 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rectifiers import initializers, tracing
+from rectifiers import initializers
 from rectifiers.activations import as_module
 from rectifiers.gains import Activation, Mode, describe, moments
+from rectifiers.initialization import tracing
+from rectifiers.initialization.distributions import LayerCall, Trace
+from rectifiers.initialization.report import (
+    GROWTH_LIMIT,
+    LARGEST_BIAS,
+    InitReport,
+    LayerInit,
+    Propagation,
+)
+from rectifiers.initialization.tracing import Respond
 from rectifiers.initializers import Layer, Rule, UnfitNetworkError
 from rectifiers.parameters import LAYERS
-from rectifiers.report import GROWTH_LIMIT, LARGEST_BIAS, InitReport, LayerInit, Propagation
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.signals import LayerCall, Trace
-from rectifiers.tracing import Respond
 
 MODES = {"forward": "he", "backward": "he_backward", "average": "he_average", "empirical": "he"}
 BATCHES = ([True], [True, True])  # tensors in a DataLoader's list: inputs, and maybe labels

@@ -6,11 +6,11 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from rectifiers.claims.archive import arm_hashes, arm_of, owner, runs_of
+from rectifiers.claims.claim_page import WHOSE, claim_page, data_of, is_small, lengths, scale
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import NO_VERDICT, ClaimResult, Verdict
 from rectifiers.claims.measures import error, has_diverged
-from rectifiers.claims.page import WHOSE, claim_page, data_of, is_small, lengths, scale
-from rectifiers.claims.records import arm_hashes, arm_of, owner, runs_of
 from rectifiers.results.documents import TEXT, listed, markdown, render, sentence
 from rectifiers.results.frame import code_of, machine_of, protocol_exclusion_reason
 from rectifiers.results.tables import Row, layout

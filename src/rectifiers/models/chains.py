@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers import initializers
-from rectifiers.activation_modules import pieces
+from rectifiers.activations.modules import pieces
 from rectifiers.gains import Mode, gain, moments
 from rectifiers.initialization import initialize
+from rectifiers.initialization.report import InitReport, LayerReport
 from rectifiers.initializers import Layer, Rule
-from rectifiers.report import InitReport, LayerReport
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 

@@ -22,9 +22,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rectifiers.gains import is_elementwise
-from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.torch_internals import base
-from rectifiers.signals import (
+from rectifiers.initialization.distributions import (
     CONCATENATIONS,
     CONVOLUTIONS,
     DIFFERENCES,
@@ -52,6 +50,8 @@ from rectifiers.signals import (
     normal,
     tensors,
 )
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.torch_internals import base
 
 Respond = Callable[[], Tensor]  # computes a layer's responses, by its weight and bias as they are
 

@@ -21,8 +21,8 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from rectifiers import activation_modules as modules
-from rectifiers.activation_modules import (
+from rectifiers.activations import modules as modules
+from rectifiers.activations.modules import (
     GLU,
     XIELU,
     CReLU,
@@ -35,8 +35,8 @@ from rectifiers.activation_modules import (
     outputs,
     pieces,
 )
-from rectifiers.activation_modules import dks as dks
-from rectifiers.activation_modules import tat_leaky_relu as tat_leaky_relu
+from rectifiers.activations.modules import dks as dks
+from rectifiers.activations.modules import tat_leaky_relu as tat_leaky_relu
 from rectifiers.prelu import PReLU
 from rectifiers.quadrature import EXAMPLES, describe, is_elementwise, no_moments
 from rectifiers.runtime.errors import InputError

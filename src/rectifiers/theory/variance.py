@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rectifiers.chains import Site
 from rectifiers.gains import Moments
+from rectifiers.models.chains import Site
 from rectifiers.models.rows import Row, Shape
 from rectifiers.theory.stability import WidthEffect, fluctuation, moments_at, width_effect
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from rectifiers.claims.archive import arm_hash, runs_of, search_runs
 from rectifiers.claims.claims import FEWEST, Claim, Test, claims
 from rectifiers.claims.judge import (
     ClaimResult,
@@ -15,7 +16,6 @@ from rectifiers.claims.judge import (
     describe,
     rate_means,
 )
-from rectifiers.claims.records import arm_hash, runs_of, search_runs
 from rectifiers.results.documents import TEXT, listed, literal, markdown, render, without_html
 from rectifiers.results.frame import SAME_IMAGES, length_of
 from rectifiers.runs.identity import without

@@ -26,7 +26,7 @@ from rectifiers.runtime.console import LineTimer, duration, say, without_progres
 from rectifiers.runtime.distributed import end_with_parent
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.own_modules import find_modules, named_by
-from rectifiers.runtime.signals import Stopped, deferring_signals, stop_if_requested
+from rectifiers.runtime.stopping import Stopped, deferring_signals, stop_if_requested
 
 Overrides = tuple[str, ...]
 FollowUp = Callable[[Overrides], Sequence[Overrides]]  # the runs that the end of one asks for
