@@ -8,7 +8,8 @@ import torch
 
 from conftest import compose_config
 from rectifiers import activations as A
-from rectifiers.activations.modules import SMOOTH, leaky_slope, shape, telu
+from rectifiers.activations.modules import telu
+from rectifiers.activations.shaped import SMOOTH, leaky_slope, shape
 from rectifiers.gains import describe, moments, normal_rule
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError

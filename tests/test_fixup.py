@@ -16,7 +16,7 @@ from rectifiers.initialization import initialize
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.resnet import Block, resnet
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.functions import checked_functions
+from rectifiers.training.checks import checked_functions
 
 SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 16}
 

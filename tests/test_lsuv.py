@@ -20,7 +20,8 @@ from rectifiers.initializers import Layer
 from rectifiers.runtime.distributed import World
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_data, build_network, initial_network
-from rectifiers.training.functions import checked_functions, import_functions
+from rectifiers.training.checks import checked_functions
+from rectifiers.training.targets import import_functions
 
 DIGITS = ("data=digits8", "logger=none", "data.num_workers=0")
 

@@ -182,7 +182,7 @@ def load(path: Path) -> Known:
 def prepare(overrides: Overrides) -> None:
     """Decode the photographs and fit the preprocessing once, before processes share both."""
     from rectifiers.training import build
-    from rectifiers.training.functions import import_functions
+    from rectifiers.training.targets import import_functions
 
     config = compose_job(overrides)[0].replaced({"trainer.accelerator": "cpu"})
     functions = import_functions(config)

@@ -28,7 +28,7 @@ from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
 from rectifiers.training.checkpoints import load_weights
-from rectifiers.training.functions import import_functions
+from rectifiers.training.targets import import_functions
 from rectifiers.training.train import Outcome, train
 from sentences import sentence as sentence_of
 

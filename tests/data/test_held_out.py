@@ -20,7 +20,7 @@ from rectifiers.data.splits import choose
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import inspect_source, open_source
-from rectifiers.training.functions import import_functions
+from rectifiers.training.targets import import_functions
 
 CLASSES = ("a", "b", "c")
 

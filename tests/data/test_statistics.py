@@ -20,7 +20,7 @@ from rectifiers.data.sources import ArraySplit, Source, digits
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_data, build_preprocess, inspect_source, open_source
-from rectifiers.training.functions import import_functions
+from rectifiers.training.targets import import_functions
 
 GEOMETRY = Geometry(10, 8, True)
 

@@ -26,7 +26,7 @@ from rectifiers.models.network import Network, SpatialPyramid
 from rectifiers.models.rows import multiply_adds
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
-from rectifiers.training.functions import import_functions
+from rectifiers.training.targets import import_functions
 
 
 class Small(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from conftest import compose_config
 from rectifiers.runs.config import RunConfig
 from rectifiers.training.build import build_network, build_optimizer, open_source
-from rectifiers.training.functions import import_functions
+from rectifiers.training.targets import import_functions
 
 PAPER = {
     **{"optim.lr": 0.01, "optim.momentum": 0.9, "optim.weight_decay": 0.0005},

@@ -18,7 +18,8 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.stopping import Stopped, deferring_signals
 from rectifiers.training import recording
 from rectifiers.training import train as run
-from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd
+from rectifiers.training.checkpoints import AtomicCheckpointIO
+from rectifiers.training.epoch_end import EpochEnd
 
 STAGES = {
     "data": (sources, "digits", "while the data was opened"),

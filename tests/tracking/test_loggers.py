@@ -15,7 +15,7 @@ from cutting import cut
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.distributed import World
 from rectifiers.tracking.loggers import open_loggers
-from rectifiers.training.checkpoints import EpochEnd
+from rectifiers.training.epoch_end import EpochEnd
 from rectifiers.training.train import train
 from tracking.reading import csv_rows, tensorboard_scalars, wandb_rows, wandb_summary
 
@@ -74,7 +74,7 @@ def test_interrupted_run_logs_epochs_once(tiny, monkeypatch, moment: str) -> Non
     with monkeypatch.context() as patched:
         patched.setattr(EpochEnd, "on_train_epoch_end", interrupted)
         if moment == "before the loggers":
-            patched.setattr("rectifiers.training.checkpoints.log_history", lambda *_, **__: None)
+            patched.setattr("rectifiers.training.epoch_end.log_history", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
             train(tiny(*options), CHOICES)
     outcome = train(tiny(*options), CHOICES)

@@ -20,7 +20,7 @@ from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.tracking.loggers import log_history, log_results, open_loggers
-from rectifiers.training.functions import import_functions
+from rectifiers.training.targets import import_functions
 from rectifiers.training.train import train
 from tracking.reading import wandb_rows, wandb_summary
 from tracking.stub import Stub, serving

@@ -13,7 +13,7 @@ from cutting import cut
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.functions import BY_LAYER, LOGGED, checked_functions
+from rectifiers.training.checks import BY_LAYER, LOGGED, checked_functions
 from rectifiers.training.train import first_checkpoint, train
 
 STOPPING = ("callbacks=early_stopping", "callbacks.early_stopping.patience=2")

@@ -10,7 +10,7 @@ import pytest
 from pytorch_lightning.callbacks import Callback
 
 from rectifiers.runtime.stopping import Stopped, deferring_signals
-from rectifiers.training.checkpoints import EpochEnd, EpochMeasure
+from rectifiers.training.epoch_end import EpochEnd, EpochMeasure
 
 
 class Measure(EpochMeasure):
@@ -31,7 +31,7 @@ def test_an_epoch_is_measured_then_kept_then_logged(tmp_path, monkeypatch, rank,
     """A signal is acted on last."""
     events: list[Any] = []
     log = lambda loggers, history: events.append(("logged", len(history)))  # noqa: E731
-    monkeypatch.setattr("rectifiers.training.checkpoints.log_history", log)
+    monkeypatch.setattr("rectifiers.training.epoch_end.log_history", log)
 
     def end_of_an_epoch() -> None:
         with deferring_signals():

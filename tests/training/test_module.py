@@ -15,8 +15,8 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.training.build import build_optimizer, build_schedule
-from rectifiers.training.functions import import_functions
 from rectifiers.training.module import Classifier
+from rectifiers.training.targets import import_functions
 
 
 def classifier(seed: int) -> Classifier:

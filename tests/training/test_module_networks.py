@@ -10,7 +10,7 @@ from conftest import compose_config
 from rectifiers.gains import Moments
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.functions import checked_functions
+from rectifiers.training.checks import checked_functions
 from rectifiers.training.train import train
 
 RESNET = ("data=digits8", "model=resnet20", "model.width=0.25", "model.blocks=1")

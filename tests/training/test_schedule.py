@@ -14,8 +14,8 @@ from conftest import compose_config, same_bits, weights
 from cutting import cut
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_schedule
-from rectifiers.training.functions import import_functions
 from rectifiers.training.optim import Schedule, multistep, plateau
+from rectifiers.training.targets import import_functions
 from rectifiers.training.train import train
 
 STEPS = 3  # of an epoch

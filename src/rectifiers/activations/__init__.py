@@ -1,7 +1,8 @@
 """Activations. Each is a factory `(channels) -> nn.Module`.
 
 Every layer gets a module of its own, so slopes are never shared by accident. To add an activation,
-write a function here (or in any importable module), and a file in `conf/activation/` that names it.
+write a function here and list it in FACTORIES (or write it in any importable module), and a file in
+`conf/activation/` that names it.
 Its moments are computed by quadrature, unless the module has a method `moments()` that returns
 them. In the formulas, y is the response of a layer.
 
@@ -12,16 +13,15 @@ Examples:
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Annotated, Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from rectifiers.activations import modules as modules
+from rectifiers.activations import modules
 from rectifiers.activations.modules import (
     GLU,
     XIELU,
@@ -32,13 +32,9 @@ from rectifiers.activations.modules import (
     RReLU,
     Snake,
     SquaredReLU,
-    outputs,
-    pieces,
 )
-from rectifiers.activations.modules import dks as dks
-from rectifiers.activations.modules import tat_leaky_relu as tat_leaky_relu
+from rectifiers.activations.shaped import dks, tat_leaky_relu
 from rectifiers.prelu import PReLU
-from rectifiers.quadrature import EXAMPLES, describe, is_elementwise, no_moments
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
 
@@ -186,6 +182,17 @@ def identity(channels: int) -> nn.Module:
     return nn.Identity()
 
 
+FACTORIES: dict[str, Callable[..., nn.Module]] = {
+    factory.__name__: factory
+    for factory in (
+        *(relu, leaky_relu, prelu, prelu_shared, rrelu, noisy_relu, relu6, squared_relu, crelu),
+        *(identity, sigmoid, tanh, softplus, hardswish, snake, maxout, glu),
+        *(elu, selu, gelu, silu, mish, golu, telu, xielu, smooth_leaky_relu),
+        *(dks, tat_leaky_relu),
+    )
+}
+
+
 @dataclass(frozen=True)
 class ByLayer:
     """A factory of activations that depends on the layer's name, too: `build(channels, layer)`.
@@ -219,28 +226,17 @@ def by_layer(
         key, choice = f"activation.layers.{patterns[0]}", choices[patterns[0]]
     by_name = {choice: {}} if isinstance(choice, str) else choice
     name, settings = next(iter(by_name.items()), ("", {}))
-    factories = _factories()
-    if name not in factories or len(by_name) != 1:
+    if name not in FACTORIES or len(by_name) != 1:
         raise InputError(
-            f"{key}={choice} is not usable; give one of: {', '.join(sorted(factories))}; or one "
+            f"{key}={choice} is not usable; give one of: {', '.join(sorted(FACTORIES))}; or one "
             "with its settings, such as {leaky_relu: {slope: 0.25}}"
         )
     try:
-        return factories[name](channels, **settings)
+        return FACTORIES[name](channels, **settings)
     except TypeError as error:
         raise InputError(
             f"{key}={choice} is not usable ({error}); give settings that {name} takes"
         ) from error
-
-
-def _factories() -> dict[str, Callable[..., nn.Module]]:
-    """Return the activations of this module by name."""
-    return {
-        name: function
-        for name, function in globals().items()
-        if inspect.isfunction(function) and function is not by_layer
-        if next(iter(inspect.signature(function).parameters), None) == "channels"
-    }
 
 
 def as_module(activation: nn.Module | str | Callable[..., Any]) -> nn.Module:
@@ -257,7 +253,7 @@ def as_module(activation: nn.Module | str | Callable[..., Any]) -> nn.Module:
     build: Callable[[], object] | None = None
     if isinstance(activation, str):
         names = {name.lower(): getattr(nn, name) for name in nn.modules.activation.__all__}
-        names |= {name: partial(factory, 1) for name, factory in _factories().items()}
+        names |= {name: partial(factory, 1) for name, factory in FACTORIES.items()}
         build = names.get(SYNONYMS.get(activation.lower(), activation.lower()))
         if build is None:
             near = difflib.get_close_matches(activation.lower(), names, n=1)
@@ -287,61 +283,3 @@ def unused(layers: Mapping[str, Choice] | None, names: list[str]) -> list[str]:
     return [
         pattern for pattern in layers or {} if not any(fnmatchcase(name, pattern) for name in names)
     ]
-
-
-def check_activation(activation: nn.Module, channels: int, sides: Sequence[int] = ()) -> Tensor:
-    """Apply `activation`, built for `channels` channels, to standard normal numbers [images,
-    channels, *sides], and return these numbers.
-
-    Raises:
-        InputError: if it cannot be applied to numbers with a gradient, returns another number of
-            channels or numbers that are not finite, or has a derivative of 0 almost everywhere, as
-            a step function.
-    """
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(EXAMPLES, channels * pieces(activation), *sides, generator=generator)
-    expected = (EXAMPLES, channels * outputs(activation), *sides)
-    name, z = f"activation {describe(activation)}", x.clone().requires_grad_()
-    gradient = torch.zeros(())
-    try:
-        with torch.enable_grad():
-            y = activation.eval()(z.clone())  # a copy, because the activation may work in place
-        if isinstance(y, Tensor) and y.requires_grad:
-            # weighted, because the sum of a softmax is constant
-            weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
-            (gradient,) = torch.autograd.grad(y, z, weights, materialize_grads=True)
-    except Exception as error:  # a user's activation may raise anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(
-            f"{name} cannot be applied to {list(x.shape)} with a gradient ({reason}); give one "
-            "that works on any number of images, by torch's functions alone"
-        ) from error
-    if not isinstance(y, Tensor) or y.shape != expected:
-        got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
-        raise InputError(
-            f"{name} makes {got} of {list(x.shape)}, where {list(expected)} is needed; give one "
-            "that keeps the number of channels, or has attributes `pieces` and `outputs`: the "
-            "channels that it reads and gives per unit"
-        )
-    if not torch.isfinite(y).all():
-        raise InputError(
-            f"{name} is not finite for all z ~ N(0, 1); give one that is finite for every number"
-        )
-    if not gradient.any():
-        raise InputError(
-            f"{name} has a derivative of 0 almost everywhere, so no layer before it learns; give "
-            "another activation"
-        )
-    return x
-
-
-def check_gain(activation: nn.Module, x: Tensor) -> None:
-    """Check that `activation` has a gain that an initialiser can use.
-
-    x: the numbers that `check_activation` returns.
-
-    Raises:
-        InputError: if it mixes its inputs and has no method `moments()`.
-    """
-    if not callable(getattr(activation, "moments", None)) and not is_elementwise(activation, [x]):
-        raise no_moments(activation, "mixes its inputs")

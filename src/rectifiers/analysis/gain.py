@@ -25,7 +25,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject, checked
 from rectifiers.theory.stability import stability
-from rectifiers.training.functions import import_function
+from rectifiers.training.targets import import_function
 
 Factory = Callable[[int], nn.Module]
 UNITS, IMAGES = 256, 64  # of a chain that is measured, and its Gaussian inputs

@@ -17,7 +17,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training import build
-from rectifiers.training.functions import import_functions
+from rectifiers.training.targets import import_functions
 
 
 class AnalysisSetup:

@@ -43,7 +43,7 @@ def run_entry(
             failed.
         Stopped: where a signal asked for it; the same call goes on.
     """
-    from rectifiers.training.functions import import_functions
+    from rectifiers.training.targets import import_functions
 
     spec = benchmark()
     configs = entry.configs()
@@ -129,7 +129,7 @@ def run_entry(
 def check_unchanged(target: str, note: Path) -> None:
     """Check that a user's function is in the file that it was in when it first ran, of which `note`
     holds the hash: a run's name does not tell two functions of one name apart."""
-    from rectifiers.training.functions import source_file
+    from rectifiers.training.targets import source_file
 
     source = None if is_installed(target) else source_file(target)
     if source is None:
@@ -159,7 +159,7 @@ def refusal(config: RunConfig) -> str | None:
         InputError: where the data are not there.
     """
     from rectifiers.analysis.setup import AnalysisSetup
-    from rectifiers.training.functions import check_functions
+    from rectifiers.training.checks import check_functions
 
     setup = AnalysisSetup(config)
     try:

@@ -230,7 +230,7 @@ def check_typed(config: RunConfig, run: str, overrides: Sequence[str]) -> None:
         raise InputError(f"data.root={root} is not a folder; give the folder of the data")
     if any(typed.startswith("+") for typed in overrides):
         with quick_imports():
-            from rectifiers.training.functions import checked_functions
+            from rectifiers.training.checks import checked_functions
 
         checked_functions(config)
 

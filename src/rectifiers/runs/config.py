@@ -2,7 +2,7 @@
 
 Torch-free, so that a run that exists is found, and a wrong value refused, at once. What the
 functions named by `_target_` take beside the keys here is checked against their own signatures, by
-`training.functions`."""
+`training.targets`."""
 
 import functools
 from collections.abc import Mapping

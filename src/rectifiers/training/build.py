@@ -46,8 +46,8 @@ from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.stopping import interruptible
 from rectifiers.training import optim
 from rectifiers.training.checkpoints import load_weights
-from rectifiers.training.functions import Functions, source_file
 from rectifiers.training.module import Classifier, load_plain
+from rectifiers.training.targets import Functions, source_file
 
 AVERAGING = (StochasticWeightAveraging, WeightAveraging)
 

@@ -19,7 +19,7 @@ from rectifiers.data.datamodule import Batch
 from rectifiers.models.network import of_rows
 from rectifiers.runtime.ranges import Count, Range
 from rectifiers.theory.fisher import check_two_layers, measure
-from rectifiers.training.checkpoints import EpochMeasure
+from rectifiers.training.epoch_end import EpochMeasure
 from rectifiers.training.module import Classifier, State
 
 BINS = 60

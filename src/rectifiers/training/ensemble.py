@@ -17,7 +17,7 @@ from rectifiers.runs.record_parts import EnsembleResult, Provenance
 from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.stopping import deferring_signals, stop_if_requested
-from rectifiers.training.functions import Choices
+from rectifiers.training.targets import Choices
 from rectifiers.training.train import train
 
 

@@ -37,9 +37,10 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.machine import keep_freed_memory
 from rectifiers.runtime.schema import JsonObject, flat
 from rectifiers.training.build import Run, build_callbacks
-from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd, ProgressLines
-from rectifiers.training.functions import KNOWN_CALLBACKS
+from rectifiers.training.checkpoints import AtomicCheckpointIO
+from rectifiers.training.epoch_end import EpochEnd, ProgressLines
 from rectifiers.training.module import Classifier
+from rectifiers.training.targets import KNOWN_CALLBACKS
 
 # what is no gradient is agreed on by the processors
 BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}

@@ -27,8 +27,8 @@ from rectifiers.runs.record_parts import (
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import all_gather
 from rectifiers.training.build import Run
-from rectifiers.training.functions import Choices
 from rectifiers.training.module import Diverged
+from rectifiers.training.targets import Choices
 
 # What stands in a record for a path that a command cannot do without.
 STAND_INS = {"data.root": "FOLDER", "weights": "FILE"}

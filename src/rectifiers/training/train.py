@@ -47,17 +47,17 @@ from rectifiers.training.checkpoints import (
     newest,
     not_written,
 )
-from rectifiers.training.functions import (
+from rectifiers.training.checks import checked_functions
+from rectifiers.training.lightning import announce, init_distributed, isolated
+from rectifiers.training.module import Diverged, load_plain
+from rectifiers.training.recording import Tested, protocol_result, training_record
+from rectifiers.training.targets import (
     Choices,
     Functions,
-    checked_functions,
     describe_activation,
     import_functions,
     name_activation,
 )
-from rectifiers.training.lightning import announce, init_distributed, isolated
-from rectifiers.training.module import Diverged, load_plain
-from rectifiers.training.recording import Tested, protocol_result, training_record
 
 Results = dict[str, ProtocolResult]  # by the name of the protocol
 

@@ -1,5 +1,4 @@
-"""From a `_target_` of the configuration to the function that it names, and what is tried of the
-functions before the data are opened."""
+"""From a `_target_` of the configuration to the function that it names."""
 
 import difflib
 import inspect
@@ -9,22 +8,18 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 import yaml
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from rectifiers.activations import ByLayer, check_activation, check_gain, unused
-from rectifiers.activations.modules import Function, pieces
-from rectifiers.evaluation.protocols import NEEDS_MAPS, Combined, Dense
-from rectifiers.gains import Mode, describe, gain
-from rectifiers.initializers import Layer
+from rectifiers.activations import ByLayer, unused
+from rectifiers.activations.modules import Function
+from rectifiers.gains import describe
 from rectifiers.models.network import ActivationFactory
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import MULTISTEP, PLATEAU, SOME_CLASSES, Target
-from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CHECKOUT, CONF
 from rectifiers.runtime.own_modules import find_modules
@@ -44,12 +39,7 @@ CALLED_WITH = {
 }
 # The parameters of an activation's function that ask for the number of channels, and the name.
 CHANNELS, LAYER = ("channels", "num_parameters", "num_features"), "layer"
-LOGGER_PACKAGES = ("tensorboard", "wandb")  # in extras of that name
 KNOWN_CALLBACKS = ("pytorch_lightning.", "rectifiers.")
-# What the module logs after each epoch; `<name>/<layer>` for each layer.
-LOGGED = ("val/error_top1", "val/error_top5", "val/loss", "train/loss", "lr")
-BY_LAYER = ("slope/", "response_mean/", "response_std/", "active_share/", "dead_units/")
-MAP_SIDES = (8, 8)  # px, of the maps that an activation is tried on
 
 
 def import_function(key: str, target: Target) -> Callable[..., Any]:
@@ -168,76 +158,6 @@ def import_functions(config: RunConfig) -> Functions:
     return {key: import_function(key, target) for key, target in targets.items()}
 
 
-def checked_functions(config: RunConfig) -> Functions:
-    """Import every function that `config` names, check its settings, and try what needs no data."""
-    functions = import_functions(config)
-    check_functions(config, functions)
-    return functions
-
-
-def check_functions(config: RunConfig, functions: Functions) -> None:
-    """Try what needs no data of the functions of `config`."""
-    for name in config.logger:
-        if name in LOGGER_PACKAGES and find_spec(name) is None:
-            raise InputError(f"logger={name}: {missing_extra(ModuleNotFoundError(name=name))}")
-    _check_monitors(config)
-    for name in config.evaluation.protocols:
-        key = f"evaluation.{name}"
-        if not isinstance(functions[key](config.data.crop_px), Dense | Combined):
-            continue
-        if config.model.rows is None:
-            raise InputError(
-                f"{key} slides over the maps of a network of rows, and model._target_="
-                f"{config.model.target} is none; choose evaluation=[center,ten_view]"
-            )
-        if not any(row.kind == "conv" for row in config.model.layers(SOME_CLASSES)):
-            raise InputError(f"{key.replace('.', '=')} is not usable: {NEEDS_MAPS}")
-    _check_activation(config, functions)
-
-
-def _check_monitors(config: RunConfig) -> None:
-    """Check the names of the numbers that callbacks monitor."""
-    callbacks = config.callbacks or {}
-    if any(not target.target.startswith(KNOWN_CALLBACKS) for target in callbacks.values()):
-        return  # a callback of the user's may log the number
-    for name, target in callbacks.items():
-        monitor = target.options.get("monitor")
-        if monitor is not None and monitor not in LOGGED and not monitor.startswith(BY_LAYER):
-            raise InputError(
-                f"callbacks.{name}.monitor={monitor} is not logged; give one of: "
-                f"{', '.join(LOGGED)}"
-            )
-
-
-def _check_activation(config: RunConfig, functions: Functions) -> None:
-    """Try the activation on normal numbers, and its gain where the initialiser reads that:
-    training would fail, or start from weights of a wrong scale."""
-    factory, rule = functions["activation"], functions["init"]
-    with torch.random.fork_rng(devices=[]):  # a module may draw its parameters
-        for kind, channels, activation in _some_activations(config, factory):
-            sides = MAP_SIDES if kind == "conv" else ()
-            x = check_activation(activation, channels, sides)
-            if kind == "linear" and config.init.fc_std is not None:
-                continue
-            forward = partial(_checked_gain, activation, x, "forward")
-            backward = partial(_checked_gain, activation, x, "backward")
-            # what a function builds is known when the data are
-            branches = int(config.model.rows is None)
-            layer = Layer(kind, channels, channels, forward, backward, lambda weight: 1.0, branches)
-            try:
-                rule(torch.empty(8, 8, *(3 for _ in sides)), layer, Generator())
-            except InputError:
-                raise
-            # a rule may fit other weights only; where it fails on the network's, the run says so
-            except Exception:
-                continue
-
-
-def _checked_gain(activation: nn.Module, x: Tensor, mode: Mode) -> float:
-    check_gain(activation, x)
-    return gain(activation, x.shape[1] // pieces(activation), mode=mode)
-
-
 def describe_activation(config: RunConfig, factory: ActivationFactory) -> str | None:
     """Return the first layer's activation with its settings: LeakyReLU(negative_slope=0.01); None
     without one.
@@ -248,7 +168,7 @@ def describe_activation(config: RunConfig, factory: ActivationFactory) -> str | 
         settings = json.dumps(config.activation.options).replace('"', "")
         return f"{config.activation.target.rpartition('.')[2]}({settings[1:-1]})"
     with torch.random.fork_rng(devices=[]):
-        activations = _some_activations(config, factory)
+        activations = some_activations(config, factory)
     return describe(activations[0][2]) if activations else None
 
 
@@ -265,7 +185,7 @@ def name_activation(choices: Choices, config: RunConfig, description: str | None
     return {**choices, "activation": description} if differs or option == "by_layer" else choices
 
 
-def _some_activations(
+def some_activations(
     config: RunConfig, factory: ActivationFactory
 ) -> list[tuple[str, int, nn.Module]]:
     """Build (kind of layer, channels, activation) of the first conv and linear layers that have
