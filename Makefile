@@ -103,13 +103,13 @@ docs: $(VENV)/.docs ## build the documentation into site/
 	@echo site/index.html
 
 bench: $(VENV)/.report $(LIBRARY) ## time PReLU, training steps and data loading on this machine
-	@for question in pipeline prelu networks step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
-	@$(BIN)/python scripts/performance.py
+	@for question in pipeline prelu networks step roof scaling; do $(BIN)/python studies/bench/$$question.py || exit; done
+	@$(BIN)/python studies/performance.py
 
 bench-gpu: $(VENV)/.report $(LIBRARY) ## time training steps and matrix products on a GPU
 	@$(NEEDS_GPU)
-	@for question in step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
-	@$(BIN)/python scripts/performance.py
+	@for question in step roof scaling; do $(BIN)/python studies/bench/$$question.py || exit; done
+	@$(BIN)/python studies/performance.py
 	@echo "Please send in the file named above, from results/bench/, by a pull request."
 
 dist: $(VENV)/.dev ## build and check the sdist and the wheel in dist/

@@ -46,11 +46,9 @@ RESULTS = ROOT / "results"
 RUNS = Path("runs")
 # of committed files; each names what differs, and the command to write it
 CHECKS = (
-    *(f"report.py {name} --check" for name in ("claims", "tables", "readme")),
-    "benchmark.py check",
-    "initialization.py --check",
-    "libraries.py --check",
-    "performance.py --check",
+    *(f"scripts/report.py {name} --check" for name in ("claims", "tables", "readme")),
+    "scripts/benchmark.py check",
+    *(f"studies/{name}.py --check" for name in ("initialization", "libraries", "performance")),
 )
 Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same in words
 
@@ -269,7 +267,7 @@ def check_all() -> Outcome:
 
     def run(command: str) -> str:
         program, *arguments = command.split()
-        call = [sys.executable, str(ROOT / "scripts" / program), *arguments]
+        call = [sys.executable, str(ROOT / program), *arguments]
         done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
         return done.stderr.strip().removeprefix("error: ") or "it fails" if done.returncode else ""
 

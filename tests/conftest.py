@@ -138,8 +138,9 @@ def require(*programs: str) -> None:
 
 
 def load_script(name: str) -> ModuleType:
-    """A program of scripts/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    """A program as a module: one of scripts/, or one named by its path, as studies/libraries."""
+    path = ROOT / (f"{name}.py" if "/" in name else f"scripts/{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -15,7 +15,7 @@ from rectifiers.data import jpeg
 @pytest.fixture
 def bench(monkeypatch) -> Path:
     """The folder of the benches, which import each other by name."""
-    folder = ROOT / "scripts" / "bench"
+    folder = ROOT / "studies" / "bench"
     monkeypatch.syspath_prepend(folder)
     return folder
 
@@ -24,7 +24,7 @@ def bench(monkeypatch) -> Path:
 def pipeline(bench: Path, monkeypatch) -> ModuleType:
     if reason := jpeg.unavailable_reason():
         pytest.skip(reason)
-    module = load_script("bench/pipeline")
+    module = load_script("studies/bench/pipeline")
     monkeypatch.setattr(module, "PHOTOS", 4)
     monkeypatch.setattr(module, "BATCH", 2)
     return module
@@ -40,7 +40,7 @@ def test_shards_hold_the_pixels_of_the_files(pipeline: ModuleType, tmp_path: Pat
 
 
 def test_differing_values_are_counted(pipeline: ModuleType, tmp_path: Path) -> None:
-    photographs = load_script("bench/photographs")
+    photographs = load_script("studies/bench/photographs")
     pipeline.write_photos(tmp_path / "photos")
     files = pipeline.folder(str(tmp_path / "photos")).train
     shards = pipeline.prepared_source(tmp_path / "photos", tmp_path).train

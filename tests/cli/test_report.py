@@ -85,10 +85,9 @@ def test_check_names_what_differs_and_ends_with_1(report, monkeypatch, capsys, t
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "CHECKS", ("good.py --check", "stale.py --check", "broken.py"))
 
-    (tmp_path / "scripts").mkdir()
     stale = "import sys; sys.exit(f'error: A.md; {sys.argv[1:]}')"
     for name, text in {"good": "", "stale": stale, "broken": "1 / 0"}.items():
-        (tmp_path / "scripts" / f"{name}.py").write_text(text)
+        (tmp_path / f"{name}.py").write_text(text)
     with pytest.raises(SystemExit) as left:
         call(report, monkeypatch, "check", "--json")
     assert left.value.code == 1

@@ -1,8 +1,8 @@
 """How initialisations carry the signal through networks: results/INITIALIZATION.md.
 
-    python scripts/initialization.py                    everything: forty minutes on one core
-    python scripts/initialization.py chains             50 layers with every built-in activation
-    python scripts/initialization.py resnet18 vgg16_bn  some networks; the others keep their numbers
+    python studies/initialization.py                    everything: forty minutes on one core
+    python studies/initialization.py chains             50 layers with every built-in activation
+    python studies/initialization.py resnet18 vgg16_bn  some networks; the others keep their numbers
 
 Every ReLU, GELU, SiLU and Hardswish of a network is replaced by PReLU or by GELU. The program
 measures the mean square of the input and the output of the last block, and of the scores, on
@@ -212,7 +212,7 @@ def page(results: dict[str, list[dict[str, Any]]]) -> str:
     head = ("network", "activation", "initialisation", "into the last block", "out of it", "scores")
     return (
         "# What initialisation does to the signal\n\n"
-        "Made by `python scripts/initialization.py`.\n\n"
+        "Made by `python studies/initialization.py`.\n\n"
         f"## {DEPTH} layers\n\n"
         f"The table shows E[y²] of the last of {DEPTH} linear layers of {WIDTH} units without "
         f"normalisation, from the\nsmallest to the largest of {SEEDS} seeds: on the {EXAMPLES} "

@@ -1,7 +1,7 @@
 """Measure how `swap_prelu` changes the time of a training step on a CPU, and the memory that the
 backward pass needs, for networks that are often trained with PReLU.
 
-`python scripts/bench/networks.py [rounds] [batch]` prints a table and writes
+`python studies/bench/networks.py [rounds] [batch]` prints a table and writes
 results/bench/<machine>.json. The networks follow their papers and libraries, also in the number of
 slopes. They start with torch's PReLU; a second copy has ReLU instead. Ratios compare CPU times on
 one thread. The variants take turns."""

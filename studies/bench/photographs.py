@@ -2,7 +2,7 @@
 it was made from: every value of every photograph, and the time to read 960 of them in training
 beside torchvision's ImageFolder, on one core.
 
-`python scripts/bench/photographs.py [rounds]` prints a table and writes
+`python studies/bench/photographs.py [rounds]` prints a table and writes
 results/bench/<machine>.json. The ratio is that of CPU times, which take turns."""
 
 import os

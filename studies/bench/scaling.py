@@ -1,7 +1,7 @@
 """Measure the weak scaling of a training step: two processes on two cores, or one per GPU, each
 with the same batch size as a single process.
 
-`python scripts/bench/scaling.py [rounds] [batch]` prints a table and writes
+`python studies/bench/scaling.py [rounds] [batch]` prints a table and writes
 results/bench/<machine>.json. The network has 14 layers and PReLU. Each process has one thread, and
 they communicate by gloo over the loopback, or by NCCL between GPUs. Times are wall-clock times
 between barriers. Five variants take turns: one process while the others sleep; all processes

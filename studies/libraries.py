@@ -1,7 +1,7 @@
 """Initialisation beside other libraries: results/LIBRARIES.md, from results/libraries.json.
 
-    python scripts/libraries.py                    everything: twenty minutes on one core
-    python scripts/libraries.py "50 layers, SiLU"  some networks; the others keep their numbers
+    python studies/libraries.py                    everything: twenty minutes on one core
+    python studies/libraries.py "50 layers, SiLU"  some networks; the others keep their numbers
 
 Small networks of different kinds are initialised in eight ways, and trained for 200 steps of Adam
 on handwritten digits of 8 px, with three seeds each. The program needs AnyInit, which is not a
@@ -33,7 +33,7 @@ TRAINED = 1300  # images; the other 497 are for the test
 DEPTH, WIDTH, CHANNELS = 50, 64, 16
 HEAD = f"""# Initialisation beside other libraries
 
-Made by `python scripts/libraries.py`.
+Made by `python studies/libraries.py`.
 
 Networks of different kinds are initialised in several ways and trained on handwritten digits of
 8 px: {STEPS} steps of Adam with a batch size of {BATCH}, a learning rate of {RATE:g} and

@@ -1,7 +1,7 @@
 """Compare the input pipeline with torchvision's: from JPEG files or shards to batches of 64,
 [N, 3, 224, 224], on one core, and then with two reading processes.
 
-`python scripts/bench/pipeline.py [rounds]` prints a table and writes results/bench/<machine>.json.
+`python studies/bench/pipeline.py [rounds]` prints a table and writes results/bench/<machine>.json.
 Ratios compare the CPU times of whole processes on one core, which take turns. The files are in the
 page cache. All pipelines draw scale, crop and mirror from the same distribution."""
 

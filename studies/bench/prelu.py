@@ -1,7 +1,7 @@
 """Compare the cost of PReLU on a CPU with torch's PReLU and ReLU: the operation alone, on the
 shapes of many networks. networks.py times whole training steps.
 
-`python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes
+`python studies/bench/prelu.py [rounds] [batch]` prints tables and writes
 results/bench/<machine>.json. Ratios compare CPU times on one thread. The variants take turns. Maps
 are channels last as in a run, except in 1-D networks."""
 

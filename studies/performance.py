@@ -15,7 +15,7 @@ RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "results" / "performa
 HEAD = """\
 # Performance
 
-Made by `python scripts/performance.py` from `results/bench/`; do not edit. `make bench` and
+Made by `python studies/performance.py` from `results/bench/`; do not edit. `make bench` and
 `make bench-gpu` measure your machine. Unless a text says otherwise, times are CPU times of one
 thread, or wall-clock times on a GPU. A ratio is the median over rounds, with its quartiles; both
 variants were timed in one run, in random order. Ratios are more reliable than seconds, because the
@@ -143,7 +143,7 @@ def section(question: str, numbers: Mapping[str, Any]) -> str:
         parts.append(markdown([head, *known], rows))
     values = {k: v if k == "photos" else cell(v, k) for k, v in numbers.items()}
     origin = f"torch {numbers['versions']['torch']}, code {numbers['code']}"
-    command = f"`python scripts/bench/{question}.py`; {origin}, {numbers['rounds']} rounds."
+    command = f"`python studies/bench/{question}.py`; {origin}, {numbers['rounds']} rounds."
     return "\n".join([*parts, f"{text.format_map(values)}\n", f"{command}\n"])
 
 
@@ -166,5 +166,5 @@ if __name__ == "__main__":
         parser = argparse.ArgumentParser(description=__doc__)
         parser.add_argument("--check", action="store_true", help="exit with 1 if the page is stale")
         write_or_check(
-            {OUT: document()}, parser.parse_args().check, "python scripts/performance.py"
+            {OUT: document()}, parser.parse_args().check, "python studies/performance.py"
         )

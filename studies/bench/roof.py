@@ -1,6 +1,6 @@
 """Measure the highest rate of arithmetic of a processor or GPU, in operations per second.
 
-`python scripts/bench/roof.py [rounds]` prints a table and writes results/bench/<machine>.json. On a
+`python studies/bench/roof.py [rounds]` prints a table and writes results/bench/<machine>.json. On a
 CPU it measures matrix products, 3x3 convolutions in both layouts and a loop of fused multiply-adds
 (fma.c), in float32 on one thread, in CPU time. If there is a GPU, it measures matrix products
 there, in float32 and bfloat16, in wall-clock time."""

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "scripts")]
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +51,7 @@ def measure(
     of `defaults`.
 
     torch has one thread and a seed. The program's name is the bench's, and the numbers are what its
-    section of scripts/performance.py reads."""
+    section of studies/performance.py reads."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )

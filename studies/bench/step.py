@@ -1,7 +1,7 @@
 """Measure a training step with the settings that a run may have: precision, layout of maps,
 compiled or not, fused optimiser or not.
 
-`python scripts/bench/step.py [rounds] [batch]` prints a table and writes
+`python studies/bench/step.py [rounds] [batch]` prints a table and writes
 results/bench/<machine>.json. On a CPU it measures the 14-layer network with batches of 8, on one
 thread, in CPU time. If there is a GPU, it measures model A with batches of 128, in wall-clock time
 and memory; there compiling takes minutes, before the first round ends. Ratios are relative to the
