@@ -226,7 +226,7 @@ def test_model_keeps_buffers_modes_and_random_numbers() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
     assert [m.training for m in model] == [True, False, True, True]
     assert torch.equal(torch.get_rng_state(), state)
-    assert not hasattr(x, "rectifiers_signal")
+    assert not hasattr(x, "rectifiers_distribution")
 
 
 def test_equal_seeds_give_equal_weights() -> None:
@@ -499,7 +499,7 @@ def test_run_leaves_nothing_behind() -> None:
     initialize(model, example_input=batch(16, 64))
     assert torch.equal(torch.get_rng_state(), state)
     assert not model.mean.any()
-    assert not hasattr(model.mean, "rectifiers_signal")
+    assert not hasattr(model.mean, "rectifiers_distribution")
     model(batch(16, 64))
 
 
@@ -572,8 +572,8 @@ def test_complex_layers_are_refused(dtype: torch.dtype) -> None:
     ],
 )
 def test_part_of_biases_by_hand(slope: float, grown: float | None, part: float) -> None:
-    signal = SimpleNamespace(step=slope, map_slope=1.0, growth_to=lambda factor: grown)
-    call = SimpleNamespace(signal=signal, bias=torch.zeros(1))
+    reads = SimpleNamespace(step=slope, map_slope=1.0, growth_to=lambda factor: grown)
+    call = SimpleNamespace(reads=reads, bias=torch.zeros(1))
     assert _bias_part(call) == pytest.approx(part)  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rectifiers import initializers
 from rectifiers.activations import as_module
-from rectifiers.gains import Activation, Mode, describe, moments
+from rectifiers.gains import Activation, Mode, moments
 from rectifiers.initialization import tracing
 from rectifiers.initialization.distributions import LayerCall, Trace
 from rectifiers.initialization.report import (
@@ -26,12 +26,14 @@ from rectifiers.initialization.report import (
 from rectifiers.initialization.tracing import Respond
 from rectifiers.initializers import Layer, Rule, UnfitNetworkError
 from rectifiers.parameters import LAYERS
+from rectifiers.quadrature import describe
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 
 MODES = {"forward": "he", "backward": "he_backward", "average": "he_average", "empirical": "he"}
 BATCHES = ([True], [True, True])  # tensors in a DataLoader's list: inputs, and maybe labels
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+_Values = dict[str, list[tuple[Tensor, Tensor]]]  # by layer, its tensors with their values before
 BASIN = 3.0  # E[y^2] of an example from which a corrected network returns to 1
 
 
@@ -85,16 +87,17 @@ def initialize(
     """
     rule, name = _rule(init, mode)
     initializers.check_bias("bias", bias)
-    example = _arguments(model, example_input)
-    filler = _Filler(rule, bias, seed, None if activation is None else as_module(activation))
-    filler.empirical = mode == "empirical"
+    example, is_measured = _arguments(model, example_input), mode == "empirical"
+    given = None if activation is None else as_module(activation)
+    before: _Values = {}
     try:
         # a first run shows the structure of the network, which the shares and the gradients need
-        filler.structure = tracing.run(model, example, partial(filler.fill, rule=initializers.he))
-        filler.filled, filler.left, filler.is_measured = [], {}, filler.empirical
-        trace = tracing.run(model, example, filler.fill, empirical=filler.empirical)
+        sketch = _Filler(initializers.he, bias, seed, given, Trace(), before)
+        structure = tracing.run(model, example, sketch.fill)
+        filler = _Filler(rule, bias, seed, given, structure, before, is_measured=is_measured)
+        trace = tracing.run(model, example, filler.fill, empirical=is_measured)
     except BaseException:
-        filler.undo()
+        _restore(before)
         raise
     layers = tuple(_layer_init(trace, *entry) for entry in filler.filled)
     names, left = {row.layer.partition("[")[0] for row in layers}, dict(filler.left)
@@ -108,34 +111,41 @@ def initialize(
 
 
 class _Filler:
-    """Fills a network's layers one after the other, and keeps what that needs.
+    """Fills a network's layers one after the other, in one run.
 
     activation: that layers behind others read, whatever the run shows. structure: of the network,
-    by an earlier run. filled: each layer with its share and its std. left: by name, why a layer was
-    not filled. before: by layer, its weight and bias with their values."""
+    by an earlier run. before: takes the values of each layer that is filled. is_measured: whether a
+    layer is corrected by its responses. filled: each layer with its share and its std. left: by
+    name, why a layer was not filled."""
 
     def __init__(
-        self, rule: Rule, bias: float | str, seed: int, activation: nn.Module | None
+        self,
+        rule: Rule,
+        bias: float | str,
+        seed: int,
+        activation: nn.Module | None,
+        structure: Trace,
+        before: _Values,
+        *,
+        is_measured: bool = False,
     ) -> None:
         self.rule, self.bias, self.seed = rule, bias, seed
         self.moments = None if activation is None else moments(activation)
         self.label = "" if activation is None else describe(activation)
-        self.empirical = self.is_measured = False
-        self.structure = Trace()
+        self.structure, self.before, self.is_measured = structure, before, is_measured
         self.filled: list[tuple[LayerCall, float, float]] = []
         self.left: dict[str, str] = {}
-        self.before: dict[str, list[tuple[Tensor, Tensor]]] = {}
 
-    def fill(self, call: LayerCall, respond: Respond, rule: Rule | None = None) -> None:
-        """Fill one layer by `rule`, or by the rule of all."""
+    def fill(self, call: LayerCall, respond: Respond) -> None:
+        """Fill one layer."""
         if call.weight.is_inference():
             raise InputError(
                 f"{call.name} was made in inference mode, so nothing can fill it; make the model "
                 "outside"
             )
-        if self.moments and call.signal.layers:
-            source = replace(call.signal, functions=(self.label,), moments=self.moments)
-            call = replace(call, signal=source)
+        if self.moments and call.reads.layers:
+            source = replace(call.reads, functions=(self.label,), moments=self.moments)
+            call = replace(call, reads=source)
         share, layer = self._layer(call, respond)
         generator = torch.Generator().manual_seed(
             derive_seed("weights", self.seed, len(self.filled))
@@ -144,7 +154,7 @@ class _Filler:
         parameters = [x for x in (call.weight, call.bias) if x is not None]
         self.before.setdefault(call.name, [(x, x.clone()) for x in parameters])
         try:
-            std = (rule or self.rule)(drawn, layer, generator)
+            std = self.rule(drawn, layer, generator)
             bias_std = 0.0
             if self.is_measured:
                 bias_std = self._bias_std(call, share)
@@ -167,7 +177,7 @@ class _Filler:
     def _bias_std(self, call: LayerCall, share: float) -> float:
         """Return the std of the biases that a layer needs beside its weight, 0 for most."""
         calls = self.structure.calls.values()
-        growth = max((x.signal.growth * x.signal.map_slope for x in calls), default=0.0)
+        growth = max((x.reads.growth * x.reads.map_slope for x in calls), default=0.0)
         part = _bias_part(call)
         return math.sqrt(share * part) if growth > GROWTH_LIMIT and part < LARGEST_BIAS else 0.0
 
@@ -184,7 +194,7 @@ class _Filler:
             call.name,
             call.fan_in,
             call.fan_out,
-            lambda: _gain(share, call.signal.second, f"what it reads, {call.signal}, has E[x²]"),
+            lambda: _gain(share, call.reads.second, f"what it reads, {call.reads}, has E[x²]"),
             lambda: _gain(share, fed_second, "what it feeds has E[f'²]"),
             partial(_variance, call, respond),
             branches=len(structure.residual) if all(structure.residual) else 0,
@@ -193,11 +203,12 @@ class _Filler:
         )
         return share, layer
 
-    @torch.no_grad()
-    def undo(self) -> None:
-        """Give all layers the values that they had."""
-        for tensor, value in chain.from_iterable(self.before.values()):
-            tensor.copy_(value)
+
+@torch.no_grad()
+def _restore(before: _Values) -> None:
+    """Give all layers the values that they had."""
+    for tensor, value in chain.from_iterable(before.values()):
+        tensor.copy_(value)
 
 
 def _bias_part(call: LayerCall) -> float:
@@ -207,9 +218,9 @@ def _bias_part(call: LayerCall) -> float:
     1, and `BASIN` does not grow: what one example gives may be that much larger than the mean. Of
     products and pooled maps the slope alone is known, which is made 0.85. Infinite where the layer
     has no bias."""
-    slope, part = call.signal.step * call.signal.map_slope, 0.0
+    slope, part = call.reads.step * call.reads.map_slope, 0.0
     if slope > 1.005:
-        grown = call.signal.growth_to(BASIN)
+        grown = call.reads.growth_to(BASIN)
         part = 1 - (0.85 if grown is None else 0.95) / slope
         if grown is not None and grown > BASIN:
             part = max(part, (grown - BASIN) / (grown - 1))
@@ -228,7 +239,7 @@ def _divide_by_measured(call: LayerCall, respond: Respond, weight: Tensor, targe
 
 
 def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> LayerInit:
-    reads, uses = str(call.signal), trace.uses[call.name]
+    reads, uses = str(call.reads), trace.uses[call.name]
     if uses > 1:
         reads += f", for which it is filled, the first of {uses} uses"
     feeds = [
@@ -243,7 +254,7 @@ def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> Laye
         fan_in=call.fan_in,
         fan_out=call.fan_out,
         reads=reads,
-        second_in=call.signal.second,
+        second_in=call.reads.second,
         feeds=", ".join(dict.fromkeys(feeds)) or "the output",
         share=share,
         std=std,
@@ -253,9 +264,9 @@ def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> Laye
         measured=measured,
         last=trace.last.get(call.name),
         bias_part=_bias_part(call),
-        growth=call.signal.growth * call.signal.map_slope,
-        spread=call.signal.spread * call.signal.map_slope**2
-        + call.signal.fluctuation / weight.shape[1],
+        growth=call.reads.growth * call.reads.map_slope,
+        spread=call.reads.spread * call.reads.map_slope**2
+        + call.reads.fluctuation / weight.shape[1],
     )
 
 
@@ -285,9 +296,8 @@ def _place(structure: Trace, layer: str) -> tuple[int, int] | None:
     its end are last."""
     for branch in structure.residual:
         if layer in branch:
-            return len(branch) if layer in structure.branches else branch.index(layer) + 1, len(
-                branch
-            )
+            is_end = layer in structure.branches
+            return len(branch) if is_end else branch.index(layer) + 1, len(branch)
     return None
 
 

@@ -1,5 +1,4 @@
-"""The numbers that a tensor holds over draws of the weights, as functions of one normal variable,
-and torch's functions that make layers of weights or carry numbers on."""
+"""What a tensor holds over draws of the weights, as functions of one normal variable."""
 
 import copy
 import math
@@ -12,42 +11,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rectifiers.gains import Moments, is_elementwise, normal_rule
-
-# Names of torch's functions. The weight of x @ w is [..., inputs, outputs].
-PRODUCTS = {"matmul", "__matmul__", "mm", "bmm"}
-CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
-TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}
-NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
-SUMS = {"add", "__add__", "__radd__", "__iadd__", "add_"}
-DIFFERENCES = {"sub", "__sub__", "__isub__", "sub_", "subtract"}
-MULTIPLICATIONS = {"mul", "__mul__", "__rmul__", "__imul__", "mul_", "multiply"}
-DIVISIONS = {"div", "__truediv__", "__itruediv__", "div_", "divide", "true_divide"}
-CONCATENATIONS = {"cat", "concat", "concatenate", "stack"}
-# what keeps every number, and what keeps some of them
-VIEWS = (
-    {"flatten", "unflatten", "view", "reshape", "squeeze", "unsqueeze", "expand", "contiguous"}
-    | {"permute", "transpose", "movedim", "t", "to", "float", "clone", "__get__"}
-    | {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
-)
-PARTS = {"__getitem__", "chunk", "split", "tensor_split", "unbind", "narrow", "select"}
-PARTS |= {"roll", "flip"}
+from rectifiers.initialization.operations import DIFFERENCES, SUMS
+from rectifiers.quadrature import Moments, is_elementwise, normal_rule
 
 SAMPLE = 2**16  # numbers that the distribution of a tensor is read from
 _roots = count()
 
 
 def new_root() -> int:
-    """Return the number of a normal variable that no signal is a function of yet."""
+    """Return the number of a normal variable that no distribution is a function of yet."""
     return next(_roots)
 
 
 @dataclass(frozen=True)
-class Signal:
+class Distribution:
     """The numbers of a tensor, f(y) of a response y.
 
     values, slopes: f(y) and f'(y) at the nodes of `normal_rule`, float64 [nodes, channels], or
-        [nodes, 1] where all channels are alike. root: y's own number; signals of one root are
+        [nodes, 1] where all channels are alike. root: y's own number; distributions of one root are
         functions of the same y.
     source, functions: y and the functions in f, in words. origins: the layers whose responses y is
     the sum of.
@@ -129,14 +110,16 @@ def expectation(values: Tensor) -> float:
     return float((normal_rule()[1] * values.mean(1)).sum())
 
 
-def normal(mean: float, second: float, source: str, **more: Any) -> Signal:
+def normal(mean: float, second: float, source: str, **more: Any) -> Distribution:
     """Return normal numbers of this mean and mean square."""
     nodes = normal_rule()[0][:, None]
     values = mean + math.sqrt(max(second - mean**2, 0.0)) * nodes
-    return Signal(values, torch.ones_like(values), new_root(), source, response=values, **more)
+    return Distribution(
+        values, torch.ones_like(values), new_root(), source, response=values, **more
+    )
 
 
-def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: Any) -> Signal:
+def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: Any) -> Distribution:
     """Return numbers that are distributed as those of a tensor.
 
     Their quantiles are the tensor's, for what stood behind an activation is no normal variable, and
@@ -154,40 +137,40 @@ def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: An
     scale = std / math.sqrt(variance) if variance > 0 else 1.0
     values = mean + scale * (values - expectation(values))
     more |= {"is_normal": is_normal, "response": values}
-    return Signal(values, torch.ones_like(values), new_root(), source, **more)
+    return Distribution(values, torch.ones_like(values), new_root(), source, **more)
 
 
-def after_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
-    """Return the signal after a module that is one function of single numbers, or says its moments
+def after_module(module: nn.Module, x: Tensor, dist: Distribution) -> Distribution | None:
+    """Return what follows a module that is one function of single numbers, or says its moments
     itself."""
     label = type(module).__name__ if any(True for _ in module.children()) else repr(module)
     if callable(getattr(module, "moments", None)):
         moments: Moments = module.moments()  # type: ignore[operator]
-        if abs(moments.map_slope - 1) > 1e-6 and abs(signal.second - 1) > 0.1:
+        if abs(moments.map_slope - 1) > 1e-6 and abs(dist.second - 1) > 0.1:
             return None  # they hold for a mean square of 1, and for rectifiers in proportion
-        moments = replace(moments, second=moments.second * signal.second)
-        functions = (*signal.functions, label)
-        return replace(signal, functions=functions, moments=moments, ends=(), root=new_root())
+        moments = replace(moments, second=moments.second * dist.second)
+        functions = (*dist.functions, label)
+        return replace(dist, functions=functions, moments=moments, ends=(), root=new_root())
     forward = module.forward
     if not is_elementwise(forward, [x]):
         return None
     if torch.equal(forward(x.clone()), x):  # dropout, for example
-        return signal
+        return dist
     exact = copy.deepcopy(module).cpu().double().requires_grad_(False)
     sizes = [x.numel() for x in chain(module.parameters(), module.buffers())]
-    return after_function(label, exact.forward, [signal], max(sizes, default=1))
+    return after_function(label, exact.forward, [dist], max(sizes, default=1))
 
 
 def after_function(
-    label: str, function: Callable[..., Tensor], signals: Sequence[Signal], channels: int = 1
-) -> Signal | None:
-    """Return the signal after a function of single numbers of one response; None where it takes no
-    such numbers."""
-    if any(signal.moments for signal in signals):
+    label: str, function: Callable[..., Tensor], dists: Sequence[Distribution], channels: int = 1
+) -> Distribution | None:
+    """Return what follows a function of single numbers of one response; None where it takes no such
+    numbers."""
+    if any(dist.moments for dist in dists):
         return None  # of these numbers the moments alone are known
-    columns = max(channels, *(signal.values.shape[1] for signal in signals), 1)
+    columns = max(channels, *(dist.values.shape[1] for dist in dists), 1)
     with torch.enable_grad():
-        values = [signal.values.expand(-1, columns).clone().requires_grad_() for signal in signals]
+        values = [dist.values.expand(-1, columns).clone().requires_grad_() for dist in dists]
         try:  # copies, because it may work in place
             if function(*(x[:2].clone() for x in values)).shape != (2, columns):
                 return None  # a scale per channel of maps, which broadcasts
@@ -200,58 +183,58 @@ def after_function(
                 out.sum(), values, allow_unused=True, materialize_grads=True
             )
     slopes = torch.zeros_like(out)
-    for partial, signal in zip(partials, signals, strict=True):
-        slopes = slopes + partial * signal.slopes
-    longest = max(signals, key=lambda signal: len(signal.functions))
+    for partial, dist in zip(partials, dists, strict=True):
+        slopes = slopes + partial * dist.slopes
+    longest = max(dists, key=lambda dist: len(dist.functions))
     functions = (*longest.functions, label)
     return replace(
         longest, values=out.detach(), slopes=slopes.detach(), functions=functions, ends=()
     )
 
 
-def lengths(signals: Sequence[Signal]) -> dict[str, Any]:
-    """Return what lies behind any of `signals`, and the lengths of the longest way there, as fields
-    of a Signal."""
+def lengths(dists: Sequence[Distribution]) -> dict[str, Any]:
+    """Return what lies behind any of `dists`, and the lengths of the longest way there, as fields
+    of a Distribution."""
     return {
-        "layers": max(signal.layers for signal in signals),
-        "sums": max(signal.sums for signal in signals),
-        "behind": tuple(dict.fromkeys(chain.from_iterable(signal.behind for signal in signals))),
-        "growth": max(signal.growth * signal.map_slope for signal in signals),
-        "step": max(signal.step * signal.map_slope for signal in signals),
-        "spread": max(signal.spread * signal.map_slope**2 for signal in signals),
+        "layers": max(dist.layers for dist in dists),
+        "sums": max(dist.sums for dist in dists),
+        "behind": tuple(dict.fromkeys(chain.from_iterable(dist.behind for dist in dists))),
+        "growth": max(dist.growth * dist.map_slope for dist in dists),
+        "step": max(dist.step * dist.map_slope for dist in dists),
+        "spread": max(dist.spread * dist.map_slope**2 for dist in dists),
     }
 
 
-def combined(signals: Sequence[Signal], weights: Sequence[float]) -> dict[str, float]:
-    """Return the growth and the step of what depends on all `signals`, on each by its weight."""
-    slopes = [weight * x.map_slope for weight, x in zip(weights, signals, strict=True)]
+def combined(dists: Sequence[Distribution], weights: Sequence[float]) -> dict[str, float]:
+    """Return the growth and the step of what depends on all `dists`, on each by its weight."""
+    slopes = [weight * x.map_slope for weight, x in zip(weights, dists, strict=True)]
     return {
-        "growth": sum(slope * x.growth for slope, x in zip(slopes, signals, strict=True)),
-        "step": sum(slope * x.step for slope, x in zip(slopes, signals, strict=True)),
+        "growth": sum(slope * x.growth for slope, x in zip(slopes, dists, strict=True)),
+        "step": sum(slope * x.step for slope, x in zip(slopes, dists, strict=True)),
     }
 
 
-def parts(signals: Sequence[Signal], shares: Sequence[float] | None = None) -> dict[str, float]:
-    """Return the same of a sum or a concatenation, of which each signal is a part."""
+def parts(dists: Sequence[Distribution], shares: Sequence[float] | None = None) -> dict[str, float]:
+    """Return the same of a sum or a concatenation, of which each distribution is a part."""
     seconds = [
-        x.second * share for x, share in zip(signals, shares or [1.0] * len(signals), strict=True)
+        x.second * share for x, share in zip(dists, shares or [1.0] * len(dists), strict=True)
     ]
     total = sum(seconds)
     if not 0 < total < math.inf:
         return {}
-    return combined(signals, [second / total for second in seconds])
+    return combined(dists, [second / total for second in seconds])
 
 
-def lengths_after(signals: Sequence[Signal], *layers: str) -> dict[str, Any]:
-    """Return the same behind `layers`, side by side, that read `signals`."""
-    longest = lengths(signals)
+def lengths_after(dists: Sequence[Distribution], *layers: str) -> dict[str, Any]:
+    """Return the same behind `layers`, side by side, that read `dists`."""
+    longest = lengths(dists)
     more = {"layers": longest["layers"] + 1, "behind": (*longest["behind"], *layers)}
     return longest | more | {"step": 1.0}
 
 
 @dataclass(frozen=True)
 class LayerCall:
-    """A weight layer as it is met: `signal` is what it reads, `fan_in` and `fan_out` count as for
+    """A weight layer as it is met: `reads` is what it reads, `fan_in` and `fan_out` count as for
     `initializers.Layer`.
 
     weight: the parameter, or the part of it that makes these responses. bias: the same, or None.
@@ -262,7 +245,7 @@ class LayerCall:
     bias: Tensor | None
     fan_in: int
     fan_out: int
-    signal: Signal
+    reads: Distribution
 
 
 @dataclass
@@ -288,26 +271,26 @@ class Trace:
     last: dict[str, float] = field(default_factory=dict)
     unexplained: dict[str, str] = field(default_factory=dict)
 
-    def consume(self, signal: Signal) -> None:
+    def consume(self, dist: Distribution) -> None:
         """Note what the responses are read by, for the backward conditions."""
-        for layer in signal.origins:
-            fed = (signal.functions, signal.derivative_second)
+        for layer in dist.origins:
+            fed = (dist.functions, dist.derivative_second)
             self.feeds.setdefault(layer, []).append(fed)
 
-    def add(self, one: Signal, other: Signal, factor: float) -> Signal | None:
+    def add(self, one: Distribution, other: Distribution, factor: float) -> Distribution | None:
         """one + factor * other, independent; None where it is not normal, because a part of it
         passed an activation.
 
         What is read behind a chain of such sums depends on their distribution, which is then
         measured: the positive numbers that an activation leaves are not halved by the next one, as
         normal numbers would be."""
-        if not all(signal.is_normal and not signal.functions for signal in (one, other)):
+        if not all(dist.is_normal and not dist.functions for dist in (one, other)):
             return None
         mean = one.mean + factor * other.mean
         second = one.second + factor**2 * other.second + 2 * factor * one.mean * other.mean
         return normal(mean, second, "a sum", **self.residual_sum(one, other))
 
-    def residual_sum(self, one: Signal, other: Signal) -> dict[str, Any]:
+    def residual_sum(self, one: Distribution, other: Distribution) -> dict[str, Any]:
         """Return what else is known of a sum; the part with more layers behind it is a branch, the
         other its shortcut.
 
@@ -317,7 +300,7 @@ class Trace:
         if one.layers == other.layers:
             ends = one.ends + other.ends
         else:
-            shortcut, branch = sorted((one, other), key=lambda signal: signal.layers)
+            shortcut, branch = sorted((one, other), key=lambda dist: dist.layers)
             within = tuple(name for name in branch.behind if name not in shortcut.behind)
             self.residual.append(within if branch.ends else ())
             self.branches.update(dict.fromkeys(branch.ends, len(branch.ends)))
@@ -327,60 +310,26 @@ class Trace:
         longest |= parts([one, other])
         return {"origins": self.carried([one, other]), "ends": ends, **longest}
 
-    def concatenate(self, tensors: Sequence[Tensor], signals: Sequence[Signal]) -> Signal:
+    def concatenate(self, tensors: Sequence[Tensor], dists: Sequence[Distribution]) -> Distribution:
         shares = [x.numel() / sum(x.numel() for x in tensors) for x in tensors]
-        mean = sum(share * signal.mean for share, signal in zip(shares, signals, strict=True))
-        second = sum(share * signal.second for share, signal in zip(shares, signals, strict=True))
-        source = f"{len(signals)} concatenated maps"
-        details = lengths(signals) | parts(signals, shares)
-        return normal(mean, second, source, origins=self.carried(signals), **details)
+        mean = sum(share * dist.mean for share, dist in zip(shares, dists, strict=True))
+        second = sum(share * dist.second for share, dist in zip(shares, dists, strict=True))
+        source = f"{len(dists)} concatenated maps"
+        details = lengths(dists) | parts(dists, shares)
+        return normal(mean, second, source, origins=self.carried(dists), **details)
 
-    def carried(self, signals: Sequence[Signal]) -> tuple[str, ...]:
+    def carried(self, dists: Sequence[Distribution]) -> tuple[str, ...]:
         """Return the layers whose responses go on unchanged; the others end here, in a function
         that was applied."""
-        for signal in signals:
-            if signal.functions:
-                self.consume(signal)
-        unchanged = [signal.origins for signal in signals if not signal.functions]
+        for dist in dists:
+            if dist.functions:
+                self.consume(dist)
+        unchanged = [dist.origins for dist in dists if not dist.functions]
         return tuple(chain.from_iterable(unchanged))
 
 
-def is_independent_sum(name: str, signals: Sequence[Signal]) -> bool:
+def is_independent_sum(name: str, dists: Sequence[Distribution]) -> bool:
     """Whether two numbers are added or subtracted of which no layer makes a part of both."""
-    if name not in SUMS | DIFFERENCES or len(signals) != 2:
+    if name not in SUMS | DIFFERENCES or len(dists) != 2:
         return False
-    return not set(signals[0].origins) & set(signals[1].origins)
-
-
-def tensors(args: Any, kwargs: Any) -> list[Tensor]:
-    """Return the tensors among arguments, and in lists among them."""
-    result: list[Tensor] = []
-    for value in (*args, *kwargs.values()):
-        values = value if isinstance(value, tuple | list) else (value,)
-        result += [x for x in values if isinstance(x, Tensor)]
-    return result
-
-
-def bound(name: str, args: Any, kwargs: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return (input, weight, bias) of a layer's function."""
-    named = {**dict(zip(("input", "weight", "bias"), args, strict=False)), **kwargs}
-    return named["input"], named["weight"], None if name in PRODUCTS else named.get("bias")
-
-
-def fans(name: str, weight: Tensor, args: Any, kwargs: Any) -> tuple[int, int]:
-    """Return (fan_in, fan_out): how many inputs make a response, and how many responses an input
-    reaches.
-
-    As in the paper, strides and borders do not count for convolutions; a transposed convolution is
-    one backwards."""
-    window = math.prod(weight.shape[2:])
-    if name in PRODUCTS:
-        return weight.shape[-2], weight.shape[-1]
-    if name == "linear":
-        return weight.shape[1], weight.shape[0]
-    groups = args[6] if len(args) > 6 else kwargs.get("groups", 1)
-    if name in CONVOLUTIONS:
-        return weight.shape[1] * window, weight.shape[0] // groups * window
-    stride = args[3] if len(args) > 3 else kwargs.get("stride", 1)
-    steps = math.prod(stride) if isinstance(stride, tuple | list) else stride ** (weight.dim() - 2)
-    return max(1, round(weight.shape[0] // groups * window / steps)), weight.shape[1] * window
+    return not set(dists[0].origins) & set(dists[1].origins)

@@ -1,6 +1,6 @@
 """What arrives at every weight layer of any network, found by running it on an example.
 
-Every tensor of the run carries a `Signal`: the numbers that it would hold over draws of the
+Every tensor of the run carries a `Distribution`: the numbers that it would hold over draws of the
 weights, as functions of a normal variable. A weight layer makes normal responses of whatever it
 reads (its weights have mean zero, section 2.2 of the paper). A function of single numbers is
 applied at the nodes of a quadrature rule; the parts of a sum of responses, a product or a
@@ -21,35 +21,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from rectifiers.gains import is_elementwise
+from rectifiers.initialization import operations as op
 from rectifiers.initialization.distributions import (
-    CONCATENATIONS,
-    CONVOLUTIONS,
-    DIFFERENCES,
-    DIVISIONS,
-    MULTIPLICATIONS,
-    NORMS,
-    PARTS,
-    PRODUCTS,
     SETTLED,
-    TRANSPOSED,
-    VIEWS,
+    Distribution,
     LayerCall,
-    Signal,
     Trace,
     after_function,
     after_module,
-    bound,
     combined,
-    fans,
     is_independent_sum,
     lengths,
     lengths_after,
     measured,
     new_root,
     normal,
-    tensors,
 )
+from rectifiers.quadrature import is_elementwise
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.torch_internals import base
 
@@ -159,24 +147,24 @@ def batch_stats_mode(model: nn.Module) -> Iterator[None]:
         for module, training in modes.items():
             module.training = training
         for name, buffer in model.named_buffers():
-            vars(buffer).pop("rectifiers_signal", None)
+            vars(buffer).pop("rectifiers_distribution", None)
             # not what the run has made, such as a cache
             if name in buffers and buffers[name].shape == buffer.shape:
                 buffer.copy_(buffers[name])
 
 
-def _get(value: Any) -> Signal | None:
-    return getattr(value, "rectifiers_signal", None) if isinstance(value, Tensor) else None
+def _get(value: Any) -> Distribution | None:
+    return getattr(value, "rectifiers_distribution", None) if isinstance(value, Tensor) else None
 
 
-def _read(x: Tensor) -> Signal:
+def _read(x: Tensor) -> Distribution:
     """Return what a layer reads: measured where it does not come from numbers that were followed,
     as of embeddings."""
     return _get(x) or measured(x, "numbers without a layer before them (measured)")
 
 
-def _set(tensor: Tensor, signal: Signal) -> None:
-    tensor.rectifiers_signal = signal  # type: ignore[attr-defined]
+def _set(tensor: Tensor, dist: Distribution) -> None:
+    tensor.rectifiers_distribution = dist  # type: ignore[attr-defined]
 
 
 class _Tracer(TorchFunctionMode):
@@ -195,22 +183,22 @@ class _Tracer(TorchFunctionMode):
             return func(*args, **kwargs)
         if name == "multi_head_attention_forward":
             return self._attention(func, args, kwargs)
-        is_product = name in PRODUCTS and len(args) > 1
-        if name in CONVOLUTIONS | TRANSPOSED | {"linear"} or (
+        is_product = name in op.PRODUCTS and len(args) > 1
+        if name in op.CONVOLUTIONS | op.TRANSPOSED | {"linear"} or (
             is_product and id(args[1]) in self.names and args[1].dim() > 1
         ):
             return self._layer(func, name, args, kwargs)
-        signals = [signal for x in tensors(args, kwargs) if (signal := _get(x)) is not None]
+        dists = [dist for x in op.tensors(args, kwargs) if (dist := _get(x)) is not None]
         # before an in-place function changes its arguments
-        new = self._function(func, name, args, kwargs, signals)
+        new = self._function(func, name, args, kwargs, dists)
         out = func(*args, **kwargs)
         self._note_change_in_place(name, args, out)
-        if signals:
+        if dists:
             for part in out if isinstance(out, tuple | list) else (out,):
                 if isinstance(part, Tensor) and part.is_floating_point():
-                    self._keep(part, name, signals, new)
-        if new is None and name not in VIEWS and isinstance(out, Tensor):
-            for x in tensors(args, kwargs):
+                    self._keep(part, name, dists, new)
+        if new is None and name not in op.VIEWS and isinstance(out, Tensor):
+            for x in op.tensors(args, kwargs):
                 if id(x) in self.names:
                     reason = f"{name} reads it, whose responses are measured"
                     self.trace.unexplained.setdefault(self.names[id(x)], reason)
@@ -222,71 +210,79 @@ class _Tracer(TorchFunctionMode):
         """Measure a tensor of which a part was written to: what was known of its numbers holds no
         more."""
         changed = args[0] if name == "__setitem__" else None
-        if isinstance(out, Tensor) and args and out is args[0] and name not in VIEWS:
+        if isinstance(out, Tensor) and args and out is args[0] and name not in op.VIEWS:
             changed = base(out)
-        if isinstance(changed, Tensor) and (signal := _get(changed)):
-            details = {"origins": signal.origins, **lengths([signal])}
+        if isinstance(changed, Tensor) and (dist := _get(changed)):
+            details = {"origins": dist.origins, **lengths([dist])}
             _set(changed, measured(changed, "a map written to in part (measured)", **details))
 
-    def _keep(self, out: Tensor, name: str, signals: Sequence[Signal], new: Signal | None) -> None:
-        """Let the result of a function carry its signal."""
-        first = signals[0]
-        if new is None and name in VIEWS and len(signals) == 1:
+    def _keep(
+        self, out: Tensor, name: str, dists: Sequence[Distribution], new: Distribution | None
+    ) -> None:
+        """Let the result of a function carry its distribution."""
+        first = dists[0]
+        if new is None and name in op.VIEWS and len(dists) == 1:
             new = first
-        elif new is None and name in PARTS:
+        elif new is None and name in op.PARTS:
             new = replace(first, root=new_root())
         elif new is None:
-            new = self._measured(out, name, signals)
+            new = self._measured(out, name, dists)
         _set(out, new)
 
-    def _measured(self, out: Tensor, name: str, signals: Sequence[Signal]) -> Signal:
-        first = signals[0]
-        if name in NORMS and not first.functions:  # its size is another then, not its shape
-            behind = {"origins": first.origins, **lengths(signals), **SETTLED}
+    def _measured(self, out: Tensor, name: str, dists: Sequence[Distribution]) -> Distribution:
+        first = dists[0]
+        if name in op.NORMS and not first.functions:  # its size is another then, not its shape
+            behind = {"origins": first.origins, **lengths(dists), **SETTLED}
             return measured(out, f"{name} (measured)", is_normal=first.is_normal, **behind)
-        if is_independent_sum(name, signals):
-            return measured(out, "a sum (measured)", **self.trace.residual_sum(*signals))
-        for signal in signals:
-            self.trace.consume(signal)
-        details = lengths(signals) | (SETTLED if name in NORMS else {})
-        if name in DIVISIONS and len(signals) == 2:
-            details |= combined(signals, [1, -1])
+        if is_independent_sum(name, dists):
+            return measured(out, "a sum (measured)", **self.trace.residual_sum(*dists))
+        for dist in dists:
+            self.trace.consume(dist)
+        details = lengths(dists) | (SETTLED if name in op.NORMS else {})
+        if name in op.DIVISIONS and len(dists) == 2:
+            details |= combined(dists, [1, -1])
         return measured(out, f"{name} (measured)", **details)
 
     def _function(
-        self, func: Any, name: str, args: Any, kwargs: Any, signals: Sequence[Signal]
-    ) -> Signal | None:
-        """Return the signal of a result that follows from theory, or None."""
-        if not signals or name in VIEWS | PARTS | NORMS:
+        self, func: Any, name: str, args: Any, kwargs: Any, dists: Sequence[Distribution]
+    ) -> Distribution | None:
+        """Return the distribution of a result that follows from theory, or None."""
+        if not dists or name in op.VIEWS | op.PARTS | op.NORMS:
             return None
         slopes = args[1] if name == "prelu" and len(args) > 1 else None
-        others = [x for x in tensors(args, kwargs) if x.numel() > 1 and x is not slopes]
-        if len(signals) != len(others):  # a scale per channel, or a constant
+        others = [x for x in op.tensors(args, kwargs) if x.numel() > 1 and x is not slopes]
+        if len(dists) != len(others):  # a scale per channel, or a constant
             return None
-        if name in CONCATENATIONS:
-            return self.trace.concatenate(others, signals)
-        if len({signal.root for signal in signals}) == 1:
+        if name in op.CONCATENATIONS:
+            return self.trace.concatenate(others, dists)
+        if len({dist.root for dist in dists}) == 1:
             channels = 1 if slopes is None else slopes.numel()
-            return self._elementwise(func, name, args, kwargs, signals, channels)
-        if is_independent_sum(name, signals):
-            factor = kwargs.get("alpha", 1) * (-1 if name in DIFFERENCES else 1)
-            return self.trace.add(signals[0], signals[1], factor)
-        if name in MULTIPLICATIONS and len(signals) == 2:
-            for signal in signals:
-                self.trace.consume(signal)
-            one, other = signals
+            return self._elementwise(func, name, args, kwargs, dists, channels)
+        if is_independent_sum(name, dists):
+            factor = kwargs.get("alpha", 1) * (-1 if name in op.DIFFERENCES else 1)
+            return self.trace.add(dists[0], dists[1], factor)
+        if name in op.MULTIPLICATIONS and len(dists) == 2:
+            for dist in dists:
+                self.trace.consume(dist)
+            one, other = dists
             mean, second = one.mean * other.mean, one.second * other.second
-            details = lengths(signals) | combined(signals, [1, 1])
+            details = lengths(dists) | combined(dists, [1, 1])
             return normal(mean, second, "a product", **details)
         return None
 
     def _elementwise(
-        self, func: Any, name: str, args: Any, kwargs: Any, signals: Sequence[Signal], channels: int
-    ) -> Signal | None:
-        """Return the signal after a function of single numbers, or None where it is no such
+        self,
+        func: Any,
+        name: str,
+        args: Any,
+        kwargs: Any,
+        dists: Sequence[Distribution],
+        channels: int,
+    ) -> Distribution | None:
+        """Return the distribution after a function of single numbers, or None where it is no such
         function."""
         places = [i for i, x in enumerate(args) if _get(x) is not None]
-        if len(places) != len(signals):
+        if len(places) != len(dists):
             return None
 
         def of(*inputs: Tensor) -> Any:
@@ -300,33 +296,32 @@ class _Tracer(TorchFunctionMode):
 
         if not is_elementwise(of, [args[i] for i in places]):
             return None
-        return after_function(name.strip("_"), of, signals, channels)
+        return after_function(name.strip("_"), of, dists, channels)
 
     def _layer(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
-        x, weight, bias = bound(name, args, kwargs)
+        x, weight, bias = op.bound(name, args, kwargs)
         if weight.is_complex():
             name = self.names.get(id(weight), name)
             raise InputError(
                 f"{name} is of {weight.dtype}, and only layers of real numbers can be filled or "
                 "measured; hold real and imaginary parts in layers of their own"
             )
-        signal, key = _read(x), self.names.get(id(weight))
+        dist, key = _read(x), self.names.get(id(weight))
         out: Tensor
         if key is None:
             out = func(*args, **kwargs)
-            _set(out, measured(out, f"{name} (measured)", **lengths_after([signal])))
+            _set(out, measured(out, f"{name} (measured)", **lengths_after([dist])))
             return out
-        self.trace.consume(signal)
-        call = LayerCall(key, weight, bias, *fans(name, weight, args, kwargs), signal)
+        self.trace.consume(dist)
+        call = LayerCall(key, weight, bias, *op.fans(name, weight, args, kwargs), dist)
         self._meet(call, lambda: func(*args, **kwargs))
         out = func(*args, **kwargs)
         self._respond(out, call)
         return out
 
     def _respond(self, out: Tensor, call: LayerCall) -> None:
-        """Let the responses of a layer carry their signal, which follows from its weights as they
-        are."""
-        by_weight = call.fan_in * float(call.weight.double().square().mean()) * call.signal.second
+        """Let the responses of a layer carry their distribution, which follows from its weights."""
+        by_weight = call.fan_in * float(call.weight.double().square().mean()) * call.reads.second
         second = by_weight
         if call.bias is not None:
             second += float(call.bias.double().square().mean())
@@ -334,9 +329,9 @@ class _Tracer(TorchFunctionMode):
         self.trace.responses.setdefault(call.name, (second, measured_second))
         self.trace.last[call.name] = measured_second
         details: dict[str, Any] = {"origins": (call.name,), "ends": (call.name,)}
-        details |= lengths_after([call.signal], call.name)
+        details |= lengths_after([call.reads], call.name)
         details["growth"] *= by_weight / second if 0 < second < math.inf else 1.0
-        details["spread"] += call.signal.fluctuation / call.weight.shape[1]
+        details["spread"] += call.reads.fluctuation / call.weight.shape[1]
         followed = measured_second if self.empirical else second
         _set(out, normal(0.0, followed, call.name, **details))
 
@@ -352,22 +347,22 @@ class _Tracer(TorchFunctionMode):
         # (query, key, value, size, heads, weight and bias of the three, ..., those of the last
         # layer, ...)
         joint, joint_bias, last, last_bias = args[5], args[6], args[11], args[12]
-        signals = [_read(x) for x in args[:3]]
+        dists = [_read(x) for x in args[:3]]
         if joint is None or id(joint) not in self.names or id(last) not in self.names:
             out = func(*args, **kwargs)
             _set(out[0], measured(out[0], "attention (measured)"))
             return out
         names = [f"{self.names[id(joint)]}[{part}]" for part in "qkv"]
         biases = (None,) * 3 if joint_bias is None else joint_bias.chunk(3)
-        parts = zip(names, args[:3], joint.chunk(3), biases, signals, strict=True)
-        for name, x, weight, bias, signal in parts:
-            self.trace.consume(signal)
+        parts = zip(names, args[:3], joint.chunk(3), biases, dists, strict=True)
+        for name, x, weight, bias, dist in parts:
+            self.trace.consume(dist)
             self.trace.feeds.setdefault(name, []).append((("attention",), 1.0))
-            call = LayerCall(name, weight, bias, weight.shape[1], weight.shape[0], signal)
+            call = LayerCall(name, weight, bias, weight.shape[1], weight.shape[0], dist)
             self._meet(call, partial(F.linear, x, weight, bias))
         plain = list(args)
         plain[11], plain[12] = torch.eye(len(last), dtype=last.dtype, device=last.device), None
-        details = lengths_after(signals, *names)
+        details = lengths_after(dists, *names)
         mixed = measured(func(*plain, **kwargs)[0], "attention (measured)", **details)
         name = self.names[id(last)]
         call = LayerCall(name, last, last_bias, last.shape[1], last.shape[0], mixed)
@@ -379,21 +374,21 @@ class _Tracer(TorchFunctionMode):
     @contextmanager
     def hooks(self) -> Iterator[None]:
         """See modules that are one function of single numbers, as activations are, as such."""
-        new_signals: dict[nn.Module, Signal] = {}
+        new_dists: dict[nn.Module, Distribution] = {}
 
         def before(module: nn.Module, args: tuple[Any, ...]) -> None:
-            signal = _get(args[0]) if len(args) == 1 else None
-            if self.inside is None and signal is not None:
+            dist = _get(args[0]) if len(args) == 1 else None
+            if self.inside is None and dist is not None:
                 self.inside = module  # what is tried here is no part of the run
-                new = after_module(module, args[0], signal)
+                new = after_module(module, args[0], dist)
                 self.inside = module if new else None
                 if new:
-                    new_signals[module] = new
+                    new_dists[module] = new
 
         def after(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
             if self.inside is module:
                 self.inside = None
-                _set(out, new_signals.pop(module))
+                _set(out, new_dists.pop(module))
 
         with ExitStack() as registered:
             for module in self.model.modules():

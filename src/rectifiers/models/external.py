@@ -65,7 +65,7 @@ class ModuleNetwork(ImageNetwork):
         self._units = units_of
         self.multiply_adds = _count_multiply_adds(self.module, name, self.image, classes)
         trace = run(self.module, (self.example(),))
-        self.depth = max((call.signal.layers + 1 for call in trace.calls.values()), default=0)
+        self.depth = max((call.reads.layers + 1 for call in trace.calls.values()), default=0)
         self.train()
 
     def example(self) -> Tensor:
