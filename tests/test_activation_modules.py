@@ -10,7 +10,8 @@ from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers.activations.modules import telu
 from rectifiers.activations.shaped import SMOOTH, leaky_slope, shape
-from rectifiers.gains import describe, moments, normal_rule
+from rectifiers.gains import moments
+from rectifiers.quadrature import describe, normal_rule
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M

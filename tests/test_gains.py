@@ -10,7 +10,8 @@ from torch import nn
 
 from rectifiers import activations as A
 from rectifiers.activations.modules import pieces
-from rectifiers.gains import _quadrature, gain, moments, normal_mean, normal_rule
+from rectifiers.gains import _quadrature, gain, moments
+from rectifiers.quadrature import normal_mean, normal_rule
 from rectifiers.runtime.errors import InputError
 
 

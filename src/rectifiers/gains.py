@@ -20,8 +20,6 @@ from rectifiers.quadrature import (
     no_moments,
     normal_rule,
 )
-from rectifiers.quadrature import normal_mean as normal_mean
-from rectifiers.quadrature import root_between as root_between
 from rectifiers.runtime.errors import InputError
 
 Mode = Literal["forward", "backward", "average"]  # which signal a gain keeps

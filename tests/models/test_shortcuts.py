@@ -10,9 +10,10 @@ from torch import nn
 
 from rectifiers import activations as A
 from rectifiers import initializers as I
-from rectifiers.gains import moments, normal_rule
+from rectifiers.gains import moments
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.shortcuts import ShortcutBlock, TransformedUnits, mlp_shortcuts
+from rectifiers.quadrature import normal_rule
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.fisher import SHORTCUT, measure
 

@@ -13,7 +13,7 @@ from conftest import CONF, compose_config
 from rectifiers.cli.composition import composed
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source, digits
-from rectifiers.gains import Moments, describe
+from rectifiers.quadrature import Moments, describe
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.errors import InputError

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.analysis.propagation import measure_signal
-from rectifiers.gains import Moments, moments
+from rectifiers.gains import moments
 from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
+from rectifiers.quadrature import Moments
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.stability import fluctuation, moments_at, stability, width_effect
 from rectifiers.theory.variance import predict, window_means

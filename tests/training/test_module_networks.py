@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from conftest import compose_config
-from rectifiers.gains import Moments
+from rectifiers.quadrature import Moments
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checks import checked_functions

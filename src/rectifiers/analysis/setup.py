@@ -49,7 +49,7 @@ class AnalysisSetup:
         there are."""
         order = torch.randperm(len(self.source.train.labels), generator=generator("images", seed))
         crops = self.data.centre_views("train")
-        batch = crops.__getitems__(sorted(order[:count].tolist()))
+        batch = crops.batch(sorted(order[:count].tolist()))
         return batch.images, batch.labels
 
 

@@ -2,10 +2,10 @@
 then the judged runs at the rate that `select` chooses."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rectifiers.benchmark.definition import ENTRY_GROUPS, Entry, Size, benchmark
+from rectifiers.benchmark.definition import ENTRY_GROUPS, Entry, Size, Task, benchmark
 from rectifiers.benchmark.entries import (
     DIRTY,
     EntryResults,
@@ -49,73 +49,28 @@ def run_entry(
     configs = entry.configs()
     config = next(iter(configs.values()))
     import_functions(config)
+    refused, absent = _refused(configs, size)
     others = spec.tasks.keys() - spec.of_size(size).keys()
     kept = before.refused if before else {}
-    refused: dict[str, str] = {task: kept[task] for task in others & kept.keys()}
-    absent: dict[str, str] = {}  # tasks whose data are not there, with the reason
-    with without_progress():
-        for name, task in spec.of_size(size).items():
-            try:
-                if reason := refusal(configs[name]):
-                    refused[name] = reason
-            except InputError as error:
-                if not task.outside:
-                    raise
-                absent[name] = f"{name} is left out: {error}"
-    known = (
-        [run for run in before.runs if is_of_present_code(run, before.files())] if before else []
-    )
+    refused |= {task: kept[task] for task in others & kept.keys()}
+    known = _known_runs(before)
     results = {name: stored_results(name, config, known) for name, config in configs.items()}
-    refused |= {name: "its data are not there" for name in absent if not results[name]}
-    tasks = {
-        name: task
-        for name, task in spec.of_size(size).items()
-        if name not in refused and name not in absent
-    }
-    if not tasks and not any(results.values()):  # nothing is kept, so the function may be mended
-        reasons = [reason for name, reason in refused.items() if name not in absent]
-        reasons += absent.values()
+    usable = {n: t for n, t in spec.of_size(size).items() if n not in {*refused, *absent}}
+    if not usable and not any(results.values()):  # nothing is kept: the function may be mended
+        reasons = [*refused.values(), *absent.values()]
         raise InputError(f"{entry.name} cannot be run: {reasons[0]}")
+    refused |= {name: "its data are not there" for name in absent if not results[name]}
     for group in ENTRY_GROUPS:
         note = config.runs_dir / ".functions" / f"{entry.name}.{group}"
         check_unchanged(getattr(config, group).target, note)
-    places: dict[Overrides, tuple[str, float, int]] = {}
-
-    def next_runs(name: str) -> list[Overrides]:
-        """Return the runs of a task that its results ask for and that nobody was asked for."""
-        jobs = []
-        for rate, seed in missing_runs(name, results[name], seeds):
-            overrides = entry.run_overrides(tasks[name], rate, seed)
-            if overrides not in places:
-                places[overrides] = (name, rate, seed)
-                jobs.append(overrides)
-        return jobs
-
-    def follow_up(overrides: Overrides) -> list[Overrides]:
-        name, rate, seed = places[overrides]
-        if run := stored_result(name, configs[name], rate, seed):
-            results[name].append(run)
-        return next_runs(name)
-
-    jobs = [overrides for name in tasks for overrides in next_runs(name)]
-    complete = sum(len(runs) for name, runs in results.items() if name in tasks)
-    text = f"{entry.name}: {complete} runs done, {len(jobs)} to do"
-    if jobs:
-        text += ", and the judged runs of each task whose search ends"
-    for line in [*absent.values(), text]:
-        say(line)
-    if failures := run_all(jobs, processes, follow_up):
-        raise InputError(
-            f"runs of {entry.name} that failed: {len(failures)}, named above; the same command "
-            "runs them again"
-        )
-    runs = [
-        run
-        for name in configs
-        for run in sorted(
+    for reason in absent.values():
+        say(reason)
+    _EntryRuns(entry, configs, usable, results, seeds).run(processes)
+    runs = []
+    for name in configs:
+        runs += sorted(
             results[name], key=lambda run: (run.seed not in spec.search_seeds, run.rate, run.seed)
         )
-    ]
     return EntryResults(
         benchmark=spec.hash,
         entry=entry.name,
@@ -124,6 +79,80 @@ def run_entry(
         runs=tuple(runs),
         cost=before.cost if before else None,
     )
+
+
+def _refused(configs: Mapping[str, RunConfig], size: Size) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the tasks of a size that cannot be run, and those whose data are not there, with the
+    reasons; raise an InputError for data that every checkout has."""
+    refused: dict[str, str] = {}
+    absent: dict[str, str] = {}
+    with without_progress():
+        for name, task in benchmark().of_size(size).items():
+            try:
+                if reason := refusal(configs[name]):
+                    refused[name] = reason
+            except InputError as error:
+                if not task.outside:
+                    raise
+                absent[name] = f"{name} is left out: {error}"
+    return refused, absent
+
+
+def _known_runs(before: EntryResults | None) -> list[RunResult]:
+    """The runs of committed code that earlier results hold."""
+    runs = before.runs if before else ()
+    return [run for run in runs if before and is_of_present_code(run, before.files())]
+
+
+class _EntryRuns:
+    """The runs of an entry that its results ask for: a search's first, and the judged ones when it
+    ends.
+
+    tasks: those that are run. results: by task, what is there, to which each run that ends is
+    added."""
+
+    def __init__(
+        self,
+        entry: Entry,
+        configs: Mapping[str, RunConfig],
+        tasks: Mapping[str, Task],
+        results: dict[str, list[RunResult]],
+        seeds: int | None,
+    ) -> None:
+        self.entry, self.configs, self.tasks = entry, configs, tasks
+        self.results, self.seeds = results, seeds
+        self.places: dict[Overrides, tuple[str, float, int]] = {}  # of all runs asked for
+
+    def run(self, processes: int | None) -> None:
+        """Run what is missing."""
+        jobs = [overrides for name in self.tasks for overrides in self.next_runs(name)]
+        complete = sum(len(self.results[name]) for name in self.tasks)
+        text = f"{self.entry.name}: {complete} runs done, {len(jobs)} to do"
+        if jobs:
+            text += ", and the judged runs of each task whose search ends"
+        say(text)
+        if failures := run_all(jobs, processes, self.follow_up):
+            raise InputError(
+                f"runs of {self.entry.name} that failed: {len(failures)}, named above; the same "
+                "command runs them again"
+            )
+
+    def next_runs(self, name: str) -> list[Overrides]:
+        """Return the runs of a task that its results ask for and that nobody was asked for."""
+        jobs = []
+        for rate, seed in missing_runs(name, self.results[name], self.seeds):
+            overrides = self.entry.run_overrides(self.tasks[name], rate, seed)
+            if overrides not in self.places:
+                self.places[overrides] = (name, rate, seed)
+                jobs.append(overrides)
+        return jobs
+
+    def follow_up(self, overrides: Overrides) -> list[Overrides]:
+        """Keep the result of a run that ended; return what is asked for after it."""
+        name, rate, seed = self.places[overrides]
+        if run := stored_result(name, self.configs[name], rate, seed):
+            self.results[name].append(run)
+        return self.next_runs(name)
 
 
 def check_unchanged(target: str, note: Path) -> None:

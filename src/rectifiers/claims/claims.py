@@ -129,7 +129,8 @@ class Measured(Section):
     def in_words(self) -> str:
         """Return the measure with its settings in words, and with its unit."""
         unit = unit_of(self.measure, self.settings)
-        return in_words(self.measure, self.settings) + f" ({unit})" * (unit in ("%", "degrees"))
+        words = in_words(self.measure, self.settings)
+        return f"{words} ({unit})" if unit in ("%", "degrees") else words
 
 
 class Comparison(Measured):

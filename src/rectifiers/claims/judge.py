@@ -107,9 +107,10 @@ class Finding:
         has_interval = math.isfinite(self.low)
         if self.is_share:
             spread = f" (95 % CI {100 * self.low:.0f}-{100 * self.high:.0f} %)"
-            return f"{self.effect * self.n:.0f} of {self.n} seeds{unit}" + spread * has_interval
+            share = f"{self.effect * self.n:.0f} of {self.n} seeds{unit}"
+            return share + spread if has_interval else share
         low, high = sorted((sign * self.low, sign * self.high))
-        spread = f" ({low:.3g} to {high:.3g})" * has_interval
+        spread = f" ({low:.3g} to {high:.3g})" if has_interval else ""
         least = "at least " if self.is_bound else ""
         return f"{least}{sign * self.effect:.3g}{unit}{spread}"
 
@@ -195,7 +196,8 @@ class Description:
     def text(self) -> str:
         """Return the effect with its unit and interval."""
         unit = self.comparison.unit()
-        return self.finding.text(f" {unit}" * bool(unit) * (not self.finding.is_share))
+        is_named = unit and not self.finding.is_share
+        return self.finding.text(f" {unit}" if is_named else "")
 
 
 @dataclass(frozen=True)

@@ -55,10 +55,6 @@ HYDRA = VERSION_BASE or {"execution_whitelist": ()}
 AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 Job = tuple[DictConfig, Choices, list[str]]  # what is run, its choices, and what was typed for it
 
-_single: list[Job] = []  # the job of a command without --multirun
-_searches: set[Path] = set()  # the folders of searches, into which Optuna writes what is best
-_statuses: set[str] = set()  # of the runs of a sweep
-
 
 def main() -> None:
     """Do what the command line says: `python train.py ...` in a checkout, `rectifiers-train ...`
@@ -73,12 +69,13 @@ def main() -> None:
             sys.argv[1:] = expand_names(sys.argv[1:])
             if any(typed.startswith("hydra.run.dir=") for typed in sys.argv):
                 sys.argv.append("hydra.output_subdir=.hydra")  # what the folder is asked for
-            hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launch)()
-        while _single:
-            run_job(*_single.pop())
-        for folder in _searches:
-            print_best(folder / "optimization_results.yaml")
-        if _statuses == {"diverged"}:
+            launcher = Launcher()
+            hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launcher)()
+        if launcher.single is not None:
+            run_job(*launcher.single)
+        if launcher.search is not None:
+            print_best(launcher.search / "optimization_results.yaml")
+        if launcher.statuses == {"diverged"}:
             raise all_diverged()
 
 
@@ -97,39 +94,55 @@ def hydra_errors() -> Iterator[None]:
             os.environ[SHOW_ALL] = before
 
 
-def launch(config: DictConfig) -> float | None:
-    """Run a job of a sweep, and return the error for a sweeper to minimise.
+class Launcher:
+    """What Hydra calls for each job of a command line.
 
-    The job of a single run is kept for `main`, so that Hydra adds nothing to its errors.
-    """
-    if multiprocessing.current_process().name != "MainProcess":  # a worker of joblib
-        end_with_parent(os.getppid(), signal.SIGKILL)  # it would train on without its parent
-    state = HydraConfig.get()
-    typed = OmegaConf.to_container(state.overrides.task, resolve=False) or ()
-    overrides = [str(override) for override in typed]
-    find_modules(named_by(overrides), state.runtime.cwd)  # a launcher may have left that folder
-    job = config, choices_of(state), overrides
-    if state.mode != RunMode.MULTIRUN:
-        _single.append(job)
-        return None
-    size = world().size
-    if "optuna" in str(state.sweeper):
-        _searches.add(Path(state.sweep.dir))
-    try:
-        record = run_job(*job, is_single=False)
-        _statuses.add(record.status)
+    single: the job of a command without --multirun, which `main` runs, so that Hydra adds nothing
+    to its errors. search: the folder into which Optuna writes what is best. statuses: of the runs
+    of a sweep."""
+
+    def __init__(self) -> None:
+        self.single: Job | None = None
+        self.search: Path | None = None
+        self.statuses: set[str] = set()
+
+    def __call__(self, config: DictConfig) -> float | None:
+        """Run a job of a sweep, and return the error for a sweeper to minimise."""
+        if multiprocessing.current_process().name != "MainProcess":  # a worker of joblib
+            end_with_parent(os.getppid(), signal.SIGKILL)  # it would train on without its parent
+        state = HydraConfig.get()
+        typed = OmegaConf.to_container(state.overrides.task, resolve=False) or ()
+        overrides = [str(override) for override in typed]
+        find_modules(named_by(overrides), state.runtime.cwd)  # a launcher may have left that folder
+        job = config, choices_of(state), overrides
+        if state.mode != RunMode.MULTIRUN:
+            self.single = job
+            return None
+        if "optuna" in str(state.sweeper):
+            self.search = Path(state.sweep.dir)
+        with ending_all_ranks():
+            record = run_job(*job, is_single=False)
+        self.statuses.add(record.status)
         return _val_error(record)
+
+
+@contextmanager
+def ending_all_ranks() -> Iterator[None]:
+    """Print an error of a sweep's job, and let no rank go on to the next job alone."""
+    is_alone = world().size == 1
+    try:
+        yield
     except InputError as error:
         print_error(error)  # Hydra reports a sweep's failures at its end only
-        if size > 1 and not error.on_all_ranks:
-            # the others are still in this run, or gone; none may go on to the next one alone
-            sys.exit(1)
-        raise
+        if is_alone or error.on_all_ranks:
+            raise
+        # the others are still in this run, or gone
+        sys.exit(1)
     except Exception:
-        if size > 1:
-            traceback.print_exc()
-            sys.exit(1)
-        raise
+        if is_alone:
+            raise
+        traceback.print_exc()
+        sys.exit(1)
 
 
 def run_job(

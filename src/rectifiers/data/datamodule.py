@@ -162,7 +162,8 @@ class CenterDataset(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Return the views of these images."""
         if self.views is not None:
             views = _shared(self.views.centered(indices))
             return Batch(views, _labels(self.labels, indices), None, [])
@@ -178,6 +179,8 @@ class CenterDataset(Dataset[Batch]):
         unread = [index for place, index in enumerate(indices) if place not in read]
         labels = _labels(self.labels, [indices[place] for place in read])
         return Batch(images[read], labels, None, unread)
+
+    __getitems__ = batch  # what torch's loader calls
 
 
 def _labels(labels: Sequence[int], indices: Sequence[int]) -> Tensor:
@@ -301,7 +304,7 @@ class ImageData(pl.LightningDataModule):
         """Return the centre views, uint8 [N, C, crop, crop], of the first batch of a run of `seed`,
         whole on any rank."""
         order = ShuffledBatches(len(self.source.train.labels), self.global_batch, seed)
-        return self.centre_views("train").__getitems__([i for _, i in next(iter(order))]).images
+        return self.centre_views("train").batch([index for _, index in next(iter(order))]).images
 
     def centre_views(self, part: str) -> CenterDataset:
         """Return the centre views of a split; an image of "val" must be readable in any case."""

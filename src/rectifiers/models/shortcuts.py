@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rectifiers.gains import describe, normal_rule
 from rectifiers.models.network import ActivationFactory
+from rectifiers.quadrature import describe, normal_rule
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Positive

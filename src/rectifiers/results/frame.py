@@ -115,10 +115,12 @@ def setting(record: Record) -> str:
     network = ""
     if hashes["arm"] != asked["arm"]:
         model = run.choices.get("model")
-        network = f"{model}, " * (model not in known()["networks"]) + "each arm at its own rate, "
+        is_of_table_3 = model in known()["networks"]
+        network = "each arm at its own rate, "
+        network = network if is_of_table_3 else f"{model}, {network}"
     width = science["model"]["width"]
     length = f"{length_of(run)} of {run.images.train:,} images"
-    fc_std = ", large fc std" * (science["init"].get("fc_std") is None)
+    fc_std = ", large fc std" if science["init"].get("fc_std") is None else ""
     protocol = f", {SAME_IMAGES}" if run.images.test is None else ""
     px = science["data"]["crop_px"]
     return f"{data} ({network}width {width:g}, {px} px, {length}{fc_std}{protocol})"
@@ -177,4 +179,5 @@ def machine_of(record: Record) -> str:
     machine = record.provenance.machine
     processor = f"{machine.cpu} ({machine.instructions})" if machine.instructions else machine.cpu
     device = processor if machine.device == "cpu" else machine.device
-    return f"{device}, {machine.threads} thread{'s' * (machine.threads != 1)}"
+    threads = "thread" if machine.threads == 1 else "threads"
+    return f"{device}, {machine.threads} {threads}"

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.activations.modules import outputs, pieces
-from rectifiers.gains import RECTIFIERS, describe, normal_rule, root_between
+from rectifiers.gains import RECTIFIERS
+from rectifiers.quadrature import describe, normal_rule, root_between
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.stability import NEUTRAL, moments_at
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from rectifiers.activations import as_module
 from rectifiers.activations.modules import outputs, pieces
-from rectifiers.gains import Activation, Moments, moments
+from rectifiers.gains import Activation, moments
+from rectifiers.quadrature import Moments
 from rectifiers.runtime.errors import InputError
 
 NEUTRAL = 1e-3  # of the slope of the variance map

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rectifiers.gains import Moments
 from rectifiers.models.chains import Site
 from rectifiers.models.rows import Row, Shape
+from rectifiers.quadrature import Moments
 from rectifiers.theory.stability import WidthEffect, fluctuation, moments_at, width_effect
 
 

@@ -92,7 +92,7 @@ class Signals(Callback):
 def first_images(trainer: pl.Trainer, part: str, images: int) -> Batch:
     """Return the centre views of the first `images` images of a split."""
     views = trainer.datamodule.centre_views(part)  # type: ignore[attr-defined]
-    return views.__getitems__(range(min(images, len(views))))
+    return views.batch(range(min(images, len(views))))
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ import torch
 from rectifiers.evaluation.evaluate import Result, Scores, evaluate, save_scores
 from rectifiers.evaluation.metrics import mean_log_scores
 from rectifiers.evaluation.protocols import Combined, Dense, TestProtocol
-from rectifiers.gains import describe
+from rectifiers.quadrature import describe
 from rectifiers.runs.config import PLACES
 from rectifiers.runs.folder import scores_path
 from rectifiers.runs.identity import canonical_json, science

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from rectifiers.activations import ByLayer, unused
 from rectifiers.activations.modules import Function
-from rectifiers.gains import describe
 from rectifiers.models.network import ActivationFactory
+from rectifiers.quadrature import describe
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import MULTISTEP, PLATEAU, SOME_CLASSES, Target
 from rectifiers.runtime.errors import InputError

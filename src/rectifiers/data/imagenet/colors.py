@@ -31,7 +31,7 @@ def measure_colors(split: Split, geometry: Geometry, threads: int) -> tuple[Json
     batches = [places[start : start + BATCH] for start in places[::BATCH]]
     total, products = np.zeros((3, side, side), np.int64), np.zeros((3, 3), np.int64)
     with progress_bar("statistics", images) as advance:
-        for batch in map_in_order(views.__getitems__, batches, threads):
+        for batch in map_in_order(views.batch, batches, threads):
             crops = batch.images
             total += crops.sum(0).numpy()
             pixels = crops.transpose(0, 1).flatten(1).double()
