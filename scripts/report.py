@@ -28,6 +28,7 @@ from rectifiers.claims import archive as claim_records
 from rectifiers.claims import documents as claim_documents
 from rectifiers.claims.claim_page import has_figure
 from rectifiers.claims.claims import Claim, claims
+from rectifiers.claims.criteria import check_criteria
 from rectifiers.claims.judge import answer, check_rates
 from rectifiers.results import documents, listing, tables
 from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_reason, experiment_of
@@ -207,7 +208,7 @@ def check_claims(found: Sequence[TrainingRecord]) -> str:
     for claim in claims():
         check_rates(claim, claim_records.search_runs(claim, found))
     judged = ((claim, claim_records.runs_of(claim, found)) for claim in claims())
-    unknown = claim_records.check_criteria(judged)
+    unknown = check_criteria(judged)
     if not unknown:
         return ""
     return (

@@ -9,8 +9,8 @@ import yaml
 
 from made_up import altered, training
 from made_up_claims import DESCRIBED
-from rectifiers.claims.archive import check_criteria, criterion
 from rectifiers.claims.claims import PLACE, claims
+from rectifiers.claims.criteria import check_criteria, criterion
 from rectifiers.results.frame import machine_of
 from rectifiers.runtime.errors import InputError
 

@@ -1,5 +1,4 @@
-"""The records of the claims' runs, in compressed files, and whether a criterion is older than they
-are.
+"""The records of the claims' runs, in compressed files.
 
 `results/claims/<claim>/records.jsonl.xz` holds one record per line, sorted by run id: those that
 were run as `claim=<claim>`, and not again those that another claim shares. Runs that are collected
@@ -7,28 +6,24 @@ later go to `records.2.jsonl.xz` and so on, because git keeps every version of a
 full. The folder `ensembles` holds the averages of several claims' runs.
 """
 
-import csv
 import functools
 import hashlib
 import itertools
 import lzma
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rectifiers.claims.claims import PLACE, Claim, claims
 from rectifiers.results.frame import (
     CLAIM,
     RESULTS,
-    code_of,
     experiment_of,
-    machine_of,
     protocol_exclusion_reason,
 )
 from rectifiers.runs import record as records
 from rectifiers.runs.config import KEYS
 from rectifiers.runs.identity import run_id, without
-from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
 from rectifiers.runs.role import Role
 from rectifiers.runtime.errors import InputError
@@ -40,19 +35,10 @@ RECORDS_NAME = re.compile(r"records(\.\d+)?\.jsonl\.xz")
 SUFFIX = ".jsonl.xz"
 ENSEMBLES = "ensembles"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
-FOLDERS = ("conf/claim", "conf/experiment/claim")  # of claims: the present one, and the first
-TABLES = ("/runs.csv", ".csv")  # of a claim's runs: where it is, and where it was
 LARGEST_BYTES, LARGEST_PACKED = 2**28, 2**26  # of one file, unpacked and as it lies there
-RUN_FIELDS = {"seeds": 0, "first_seed": 0, "older": []}  # of a claim, with their defaults
-CRITERION_FIELDS = (  # of a test
-    *("measure", "with", "of", "minus", "over", "since", "statistic"),
-    *("supported", "contradicted", "leave_out_diverged"),
-)
 SEEDS = tuple(name for name, key in KEYS.items() if key.role is Role.SEED)
-CALLBACK = re.compile(r"^callbacks\.\w+\.(?=\w+=)")
 Runs = Mapping[str, Mapping[int, TrainingRecord]]  # by arm and seed
 _ARMS: dict[str, str] = {}  # by run
-Read = Callable[[str, str], str | None]  # commit, path -> text
 
 
 def arm_hash(science: JsonObject) -> str:
@@ -239,97 +225,3 @@ def _next_path(folder: Path, claim: str) -> Path:
     place = folder_of(folder, claim)
     paths = (place / f"{name}{SUFFIX}" for name in names)
     return next(path for path in paths if not path.exists())
-
-
-def check_criteria(
-    answered: Iterable[tuple[Claim, Runs]],
-    read: Read = committed_file,
-    versions: Callable[[str], Iterable[str]] = commits_of,
-) -> set[str]:
-    """Check that every run was made by a commit with the present criterion and the arm's present
-    overrides (who looks first can choose the arm that wins), and that no earlier commit holds an
-    answer of the same run under another criterion: who makes a run again, knowing how it ends, has
-    not made the criterion before it. An arm that the claim calls `older` may have runs of commits
-    without the claim.
-
-    read: (commit, path of a file in the checkout) -> its text; None where either is not there.
-    versions: a path -> the commits that changed it. Returned are commits that are not known here,
-    as in a clone without its history, of which nothing can be said."""
-    unknown: set[str] = set()
-    read = functools.cache(read)
-    for claim, runs in answered:
-        text = (PLACE / f"{claim.name}.yaml").read_text()
-        remedy = f"give first_seed: {max(claim.all_seeds()) + 1}"
-        for arm, seed, record in sorted((a, s, r) for a in runs for s, r in runs[a].items()):
-            commit = str(record.provenance.git_sha)
-            then = _claim_file(claim, commit, read)
-            if then is None and read(commit, "README.md") is None:
-                unknown.add(commit)
-            elif then is None and arm in claim.older:
-                continue
-            elif then is None or criterion(then) != criterion(text):
-                raise InputError(
-                    f"claim/{claim.name} is judged by a criterion or a number of seeds that commit "
-                    f"{commit[:8]}, which ran its seed {seed}, does not hold; what changes after a "
-                    f"run needs other seeds: {remedy}"
-                )
-            elif _arms(then).get(arm) != _arms(text)[arm]:
-                raise InputError(
-                    f"claim/{claim.name}: arm {arm} has other overrides than in commit "
-                    f"{commit[:8]}, which ran its seed {seed}; {remedy}"
-                )
-        rows = list(_committed_rows(claim, read, versions))
-        names = _names(runs, (row for _, row in rows))
-        for commit, row in rows:
-            then = _claim_file(claim, commit, read)
-            if row["run"] in names and then is not None and criterion(then) != criterion(text):
-                raise InputError(
-                    f"claim/{claim.name} was answered in commit {commit[:8]} by its seed "
-                    f"{row['seed']} under another criterion or number of seeds, and a run that "
-                    f"is made again is no new one: {remedy}"
-                )
-    return unknown
-
-
-def _committed_rows(
-    claim: Claim, read: Read, versions: Callable[[str], Iterable[str]]
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield (commit, row) of every table of the claim's runs that was committed, at either path."""
-    for table in (f"results/claims/{claim.name}{end}" for end in TABLES):
-        for commit in versions(table):
-            for row in csv.DictReader((read(commit, table) or "").splitlines()):
-                yield commit, row
-
-
-def _names(runs: Runs, rows: Iterable[Mapping[str, str]]) -> set[str]:
-    """Return the ids that the runs have and had. Ids were made anew once: a row of the same arm,
-    seed, code and machine is of the same run, and has its earlier id."""
-    of_arms = [(arm, seed, record) for arm in runs for seed, record in runs[arm].items()]
-    known = {(arm, str(seed), code_of(each), machine_of(each)) for arm, seed, each in of_arms}
-    columns = ("arm", "seed", "code", "machine")
-    earlier = {row["run"] for row in rows if tuple(map(row.get, columns)) in known}
-    return earlier | {record.run for _, _, record in of_arms}
-
-
-def _claim_file(claim: Claim, commit: str, read: Read) -> str | None:
-    """The claim's file in a commit; None where it was not there."""
-    texts = (read(commit, f"{folder}/{claim.name}.yaml") for folder in FOLDERS)
-    return next((text for text in texts if text is not None), None)
-
-
-@functools.cache
-def _arms(text: str) -> dict[str, list[str]]:
-    """The overrides of the arms in a claim's file, with the keys of the first claims, in which a
-    callback had no name."""
-    arms = ((load_yaml(text) or {}).get("claim") or {}).get("arms") or {}
-    return {arm: [CALLBACK.sub("callbacks.", x) for x in given] for arm, given in arms.items()}
-
-
-@functools.cache
-def criterion(text: str) -> list[JsonObject]:
-    """Return what decides a claim, of its file: seeds, measures and bounds. Seeds are a part:
-    who asks for more after a look stops when the result suits him."""
-    claim = (load_yaml(text) or {}).get("claim") or {}
-    runs = {field: claim.get(field, default) for field, default in RUN_FIELDS.items()}
-    tests = claim.get("tests", [])
-    return [runs, *({field: test.get(field) for field in CRITERION_FIELDS} for test in tests)]
