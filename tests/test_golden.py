@@ -38,7 +38,7 @@ def test_effects_and_tables_keep_their_numbers() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(
     MINE not in KEPT["runs"],
-    reason=f"no golden runs of {MINE}: python tests/golden.py write runs, at the commit it names",
+    reason=f"no golden runs of {MINE}: golden.py write runs, at the commit that it names",
 )
 def test_small_runs_keep_every_bit() -> None:
     assert golden.differences(KEPT["runs"][MINE], golden.golden_runs()) == []

@@ -256,7 +256,8 @@ def test_a_changed_conf_leaves_a_run_as_it_was(
     assert config.timeout_s == 60  # how it is computed, conf/ says
 
 
-OLDER = ROOT / "tests" / "older_run" / "18c58690eaaf"  # the first of layout 4, kept as it was
+# the first run of layout 4, kept as it was
+OLDER = ROOT / "tests" / "support" / "older_run" / "18c58690eaaf"
 
 
 def test_a_checkpoint_of_an_older_commit_is_tested(evaluate_py, tmp_path: Path) -> None:

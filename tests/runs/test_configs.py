@@ -18,7 +18,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
-from rectifiers.training import build, functions
+from rectifiers.training import build, checks, targets
 
 GROUPS = {
     path.name: sorted(p.relative_to(path).with_suffix("").as_posix() for p in path.rglob("*.yaml"))
@@ -57,7 +57,7 @@ def test_setting_that_no_row_refers_to_is_refused(typed: list[str], key: str) ->
 def test_unknown_setting_of_a_schedule_is_refused(scheduler: str) -> None:
     config = compose_config(f"scheduler={scheduler}", "+scheduler.foo=1")
     with pytest.raises(InputError, match=r"scheduler\.foo is not known"):
-        functions.checked_functions(config)
+        checks.checked_functions(config)
 
 
 @pytest.mark.parametrize("option", GROUPS["preprocess"])
@@ -65,7 +65,7 @@ def test_every_preprocess_fits_real_images(option: str) -> None:
     config = compose_config(f"preprocess={option}", "data.resize_px=12", "data.crop_px=12")
     source = digits()
     data = build.build_data(config, source)
-    method = functions.import_function("preprocess", config.preprocess)
+    method = targets.import_function("preprocess", config.preprocess)
     fitted = fit(method, PixelMoments(data.statistics_batches), config.preprocess.scale)
     out = fitted(next(data.statistics_batches()))
     assert torch.isfinite(out).all()
@@ -75,7 +75,7 @@ def test_every_preprocess_fits_real_images(option: str) -> None:
 
 
 def built(config: RunConfig, source: Source, *images: Any) -> tuple[nn.Module, list[Any]]:
-    return build.build_network(config, functions.import_functions(config), source, None, *images)
+    return build.build_network(config, targets.import_functions(config), source, None, *images)
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_a_bad_value_names_key_and_remedy(overrides: str, key: str, remedy: str)
 
 
 def import_function(group: str, settings: dict[str, object]) -> object:
-    return functions.import_function(group, checked(Target, settings))
+    return targets.import_function(group, checked(Target, settings))
 
 
 # an option of a group, and a value of one of its settings that its function refuses
@@ -196,7 +196,7 @@ def test_keys_of_ours_reach_torchs_scheduler(option: str, name: str, key: str) -
         f"scheduler._target_=torch.optim.lr_scheduler.{name}",
         f"scheduler.{key}={value}",
     )
-    built = functions.import_function("scheduler", config.scheduler)
+    built = targets.import_function("scheduler", config.scheduler)
     made = built(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
     assert list(getattr(made, key)) == value if key == "milestones" else made.patience == value
 
@@ -207,7 +207,7 @@ def test_a_bad_setting_names_its_key(option: str, key: str, value: object) -> No
 
     def set_key() -> None:
         config = compose_config(option).replaced({f"{group}.{key}": value})
-        functions.import_function(group, config.targets()[group])
+        targets.import_function(group, config.targets()[group])
 
     with pytest.raises(InputError, match=rf"{group}\.{key}="):
         set_key()
@@ -300,7 +300,7 @@ def test_untrainable_activation_is_refused(target: str, init: str, reason: str |
     config = compose_config("activation=relu", f"init={init}", "model=small14", "data=digits")
     config = config.replaced({"activation._target_": target})
     with pytest.raises(InputError, match=f"activation .*{reason}") if reason else nullcontext():
-        functions.checked_functions(config)
+        checks.checked_functions(config)
 
 
 def bend(y, amount=0.5):

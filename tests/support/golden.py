@@ -1,7 +1,7 @@
 """Golden results: what small runs give, bit by bit, with the ids and numbers of committed results.
 
 `test_golden.py` holds a change that is to move no number against them. After a change that
-CHANGELOG.md marks [number], `python tests/golden.py write runs` writes them again.
+CHANGELOG.md marks [number], `python tests/support/golden.py write runs` writes them again.
 
 Each of six small runs is made on 1, 2 and 3 ranks, straight, and killed and resumed: the two agree
 bit by bit. Runs hold for the processor that made them. On another one, write them at the commit
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[1]))
 
 from conftest import ROOT
 from processes import alone, finish, kill_what_is_left, ranks, start, start_ranks, wait_for

@@ -15,7 +15,7 @@ from rectifiers.initialization.report import LayerReport
 from rectifiers.prelu import PReLU
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
-from rectifiers.training import build, functions
+from rectifiers.training import build, checks, targets
 
 
 def phi(x: float) -> float:
@@ -161,7 +161,7 @@ def test_longer_patterns_go_first() -> None:
 
 
 def built(config: RunConfig) -> tuple[nn.Module, list[LayerReport]]:
-    return build.build_network(config, functions.import_functions(config), digits(), None)
+    return build.build_network(config, targets.import_functions(config), digits(), None)
 
 
 def test_layers_have_own_activations_and_gains() -> None:
@@ -199,7 +199,7 @@ def test_one_activation_for_all_layers_is_that_activation() -> None:
 )
 def test_a_choice_that_cannot_be_made_is_refused(override: str, message: str) -> None:
     with pytest.raises(InputError, match=rf"activation\.{message}"):
-        functions.checked_functions(config(f"activation.{override}"))
+        checks.checked_functions(config(f"activation.{override}"))
 
 
 def test_layers_agree_in_channels() -> None:

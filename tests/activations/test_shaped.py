@@ -15,7 +15,7 @@ from rectifiers.quadrature import describe, normal_rule
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
-from rectifiers.training import functions
+from rectifiers.training import checks, targets
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_fifty_shaped_layers_tell_inputs_apart() -> None:
 
 
 def described(config: RunConfig) -> str | None:
-    return functions.describe_activation(config, functions.import_functions(config)["activation"])
+    return targets.describe_activation(config, targets.import_functions(config)["activation"])
 
 
 def test_depth_is_that_of_the_network_of_rows() -> None:
@@ -110,10 +110,8 @@ def test_depth_is_that_of_the_network_of_rows() -> None:
 def test_unknown_depth_must_be_given() -> None:
     for activation in ("dks", "tat_leaky_relu"):
         with pytest.raises(InputError, match=r"activation\.depth=null is .*.*give the number of"):
-            functions.checked_functions(
-                compose_config(f"activation={activation}", "model=resnet20")
-            )
-        functions.checked_functions(
+            checks.checked_functions(compose_config(f"activation={activation}", "model=resnet20"))
+        checks.checked_functions(
             compose_config(f"activation={activation}", "activation.depth=19", "model=resnet20")
         )
 
