@@ -1,17 +1,20 @@
 """A run counts for a claim whose criterion its commit holds; a later criterion needs other
 seeds."""
 
+import csv
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 
+from conftest import compose_config
 from made_up import altered, training
 from made_up_claims import DESCRIBED
 from rectifiers.claims.claims import PLACE, claims
-from rectifiers.claims.criteria import check_criteria, criterion
+from rectifiers.claims.criteria import EARLIER, check_criteria, criterion
 from rectifiers.results.frame import machine_of
+from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 
 CLAIM = next(claim for claim in claims() if claim.name == "mean_response")
@@ -152,3 +155,24 @@ def test_a_rerun_seed_cannot_answer_a_new_criterion(table: str) -> None:
     assert check_criteria([(CLAIM, made)], history(others), versions) == set()
     reworded = TEXT.replace("says: ", "says: that ")
     assert check_criteria([(CLAIM, made)], history(answered, reworded), versions) == set()
+
+
+def test_a_seed_that_was_judged_before_the_ids_were_made_anew_is_known() -> None:
+    """A seed without a record any more: its run would have another id now."""
+    rows = csv.DictReader(EARLIER.read_text().splitlines())
+    kept = next(row for row in rows if row["claim"] == CLAIM.name and row["arm"] == "prelu")
+    seed, earlier = int(kept["seed"]), kept["earlier_run"]
+    typed = (f"claim={CLAIM.name}", *CLAIM.arms["prelu"], f"seed={seed}")
+    assert run_id(science(compose_config(*typed))) == kept["run"]
+    again = runs(new=seed)["prelu"][seed].model_copy(update={"run": kept["run"]})
+    changed = TEXT.replace("below: -0.05", "below: -0.04")
+
+    def read(commit: str, path: str) -> str:
+        table = f"seed,arm,run,code,machine\n{seed},prelu,{earlier},older,another\n"
+        return table if path.endswith(".csv") else TEXT if commit == "new" else changed
+
+    def versions(path: str) -> list[str]:
+        return [] if path.endswith("runs.csv") else ["before"]
+
+    with pytest.raises(InputError, match=rf"answered in commit before by its seed {seed} under"):
+        check_criteria([(CLAIM, {"prelu": {seed: again}})], read, versions)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from matplotlib.figure import Figure
 from pandas import DataFrame
-from rich.table import Table
+from rich.console import Group
 from torch import nn
 
 from rectifiers.activations.modules import pieces
@@ -140,7 +140,7 @@ def chain(
     return last.second, first.gradient_second / last.gradient_second
 
 
-def report(numbers: JsonObject) -> list[Table | str]:
+def report(numbers: JsonObject) -> list[Group | str]:
     """Return a line per activation, and those that repel or cannot be used."""
     title = (
         f"gains; and log10 of what {numbers['request']['depth']} layers with 1/E[f²] make of a "

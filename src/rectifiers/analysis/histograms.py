@@ -7,7 +7,7 @@ from dataclasses import asdict
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
-from rich.table import Table
+from rich.console import Group
 
 from rectifiers.analysis import output
 from rectifiers.analysis.setup import AnalysisSetup
@@ -52,9 +52,9 @@ def analyse(config: RunConfig) -> JsonObject:
     }
 
 
-def report(numbers: JsonObject) -> list[Table | str]:
+def report(numbers: JsonObject) -> list[Group | str]:
     """Return the spread of activations and gradients, a column per step, and how it ended."""
-    tables: list[Table | str] = []
+    tables: list[Group | str] = []
     for part in PARTS:
         rows = [{"layer": layer["layer"]} for layer in numbers["snapshots"][0]["layers"]]
         for snapshot in numbers["snapshots"]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
 from rectifiers.runtime import console
@@ -16,13 +16,14 @@ MEASURED, THEORY, MAPS = "#1b6ca8", "#444444", "#c8553d"
 Row = Mapping[str, Any]
 
 
-def table(title: str, rows: Sequence[Row], columns: Mapping[str, str] | None = None) -> Table:
+def table(title: str, rows: Sequence[Row], columns: Mapping[str, str] | None = None) -> Group:
     """Return `rows` as a table. columns: the key of each column by its head, dotted for a key
     within another; None: the keys of the first row."""
     heads = columns or {key: key for key in rows[0]}
     lines = [[cell(value_at(row, key)) for key in heads.values()] for row in rows]
     name = Text(title, style="bold")  # [y²] is no markup
-    return console.table(tuple(heads), lines, title=name, title_justify="left")
+    # not the table's own title, which breaks into lines where the table is narrower
+    return Group(name, console.table(tuple(heads), lines))
 
 
 def cell(value: object) -> str:

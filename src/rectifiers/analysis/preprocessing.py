@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from matplotlib.figure import Figure
-from rich.table import Table
+from rich.console import Group
 from torch import Tensor
 from torchvision.utils import make_grid
 
@@ -75,7 +75,7 @@ def analyse(config: RunConfig, *, components: Sequence[int]) -> JsonObject:
     }
 
 
-def report(numbers: JsonObject) -> list[Table | str]:
+def report(numbers: JsonObject) -> list[Group | str]:
     """Return what k components keep."""
     rows = [
         {"components": int(k), "variance kept, %": 100 * share, "error": numbers["error"][k]}

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import torch
 from matplotlib.figure import Figure
-from rich.table import Table
+from rich.console import Group
 from torch import Tensor, nn
 
 from rectifiers.analysis import output
@@ -219,7 +219,7 @@ def _change(
     return change
 
 
-def report(numbers: JsonObject) -> list[Table]:
+def report(numbers: JsonObject) -> list[Group]:
     """Return every layer's second moments beside the theory's, and their change from end to end."""
     layers, total = numbers["layers"], numbers["total"]
     changes = [{"direction": name, **total[name]} for name in ("forward", "backward")]

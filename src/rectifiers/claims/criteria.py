@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rectifiers.claims.archive import Runs
 from rectifiers.claims.claims import PLACE, Claim
-from rectifiers.results.frame import code_of, machine_of
+from rectifiers.results.frame import RESULTS, code_of, machine_of
 from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import load_yaml
 from rectifiers.runtime.schema import JsonObject
 
 FOLDERS = ("conf/claim", "conf/experiment/claim")  # of claims: the present one, and the first
+EARLIER = RESULTS / "earlier_ids.csv"
 TABLES = ("/runs.csv", ".csv")  # of a claim's runs: where it is, and where it was
 RUN_FIELDS = {"seeds": 0, "first_seed": 0, "older": []}  # of a claim, with their defaults
 CRITERION_FIELDS = (  # of a test
@@ -86,12 +87,21 @@ def _committed_rows(
 
 def _names(runs: Runs, rows: Iterable[Mapping[str, str]]) -> set[str]:
     """Return the ids that the runs have and had. Ids were made anew once: a row of the same arm,
-    seed, code and machine is of the same run, and has its earlier id."""
+    seed, code and machine is of the same run, and has its earlier id. Those of seeds that had been
+    judged by another criterion before, and have no record any more, stand in `EARLIER`."""
     of_arms = [(arm, seed, record) for arm in runs for seed, record in runs[arm].items()]
     known = {(arm, str(seed), code_of(each), machine_of(each)) for arm, seed, each in of_arms}
     columns = ("arm", "seed", "code", "machine")
-    earlier = {row["run"] for row in rows if tuple(map(row.get, columns)) in known}
-    return earlier | {record.run for _, _, record in of_arms}
+    names = {record.run for _, _, record in of_arms}
+    retired = {_earlier_ids()[name] for name in names & _earlier_ids().keys()}
+    return names | retired | {row["run"] for row in rows if tuple(map(row.get, columns)) in known}
+
+
+@functools.cache
+def _earlier_ids() -> dict[str, str]:
+    """The ids that runs of retired seeds had, by those that the same runs would have now."""
+    rows = csv.DictReader(EARLIER.read_text().splitlines())
+    return {row["run"]: row["earlier_run"] for row in rows}
 
 
 def _claim_file(claim: Claim, commit: str, read: Read) -> str | None:

@@ -45,6 +45,10 @@ class RunLogger(loggers.Logger):
             if row["epoch"] >= self.next_epoch:
                 self.log_epoch(row)
                 self.next_epoch = row["epoch"] + 1
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what is logged. Lightning calls `save` at other times, too."""
         self.save()
 
     def log_epoch(self, row: JsonObject) -> None:
@@ -83,9 +87,9 @@ class CSVLogger(RunLogger):
     def log_results(self, results: Mapping[str, float], record: TrainingRecord) -> None:
         for row in self._rows[-1:]:
             row |= results
-        self.save()
+        self.flush()
 
-    def save(self) -> None:
+    def flush(self) -> None:
         text = io.StringIO()
         table = csv.DictWriter(text, list(dict.fromkeys(key for row in self._rows for key in row)))
         table.writeheader()
