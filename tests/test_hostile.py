@@ -202,14 +202,14 @@ BRACKETS = 200_000
         (lambda text: f"a: {'[' * BRACKETS}{']' * BRACKETS}\n{text}", "it is nested too deeply"),
         (lambda text: text + "#" * 2**24, "it is larger than 16,777,216 bytes"),
         (lambda text: text.encode() + b"\xff\n", "unacceptable character"),
-        (lambda text: "data: {root: '${oc.env:SECRET}'}", "is no folder here"),
+        (lambda text: "data: {root: '${oc.env:SECRET}'}", "is a reference, and not a value"),
         (lambda text: "data: {root: [1]}", "is no folder here"),
     ],
 )
 def test_configuration_must_be_plain_data(
     read, folder, marker, monkeypatch, content, sentence
 ) -> None:
-    """It is asked for the folder of the data alone, and for nothing where that is typed."""
+    """It is asked for the folder, the size and the test scales of the data alone."""
     monkeypatch.setenv("SECRET", "5eCr37")
     text = content((folder / "config.yaml").read_text())
     text = text.replace("MARKER", str(marker)).encode() if isinstance(text, str) else text

@@ -12,6 +12,7 @@ from subprocess import CompletedProcess
 
 import pytest
 import torch
+import yaml
 
 from conftest import ROOT, compose_config
 from rectifiers import PReLU
@@ -233,6 +234,34 @@ def test_a_run_of_any_origin_is_tested_anywhere(
     found = records.load(elsewhere / "record.json")
     assert set(found.protocols) == {"center", "ten_view"}
     assert found.protocols["ten_view"].settings["scale_px"] == found.science["data"]["resize_px"]
+
+
+def with_config(outcome: Outcome, place: Path, **of_data: object) -> str:
+    """A copy of a run, whose config.yaml says this of the data."""
+    folder = Path(shutil.copytree(outcome.path.parent, place / outcome.record.run))
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["data"] |= of_data
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return str(folder)
+
+
+def test_a_run_is_tested_at_its_own_scales(finished: Outcome, tmp_path: Path) -> None:
+    folder = with_config(finished, tmp_path, dense_scales_px=[40], view_scales_px=[44, 48])
+    asked = {"evaluation": "[dense_multi_scale,multi_view]"}
+    for typed, dense in (({}, [40]), ({"data.dense_scales_px": "[52]"}, [52])):
+        protocols = of_run(folder, asked | typed)[0].evaluation.protocols
+        scales = {name: list(test.options["scales_px"]) for name, test in protocols.items()}
+        assert scales == {"dense_multi_scale": dense, "multi_view": [44, 48]}
+
+
+BAD_SCALES = [{"a": 1}, ["${oc.env:HOME}"], [40] * 1000, [[40]], ["wide"], -3]
+
+
+@pytest.mark.parametrize("scales", BAD_SCALES)
+def test_scales_that_are_none_are_refused(finished: Outcome, tmp_path: Path, scales) -> None:
+    folder = with_config(finished, tmp_path, dense_scales_px=scales)
+    with pytest.raises(InputError, match="dense_scales_px"):
+        of_run(folder, {"evaluation": "dense_multi_scale"})
 
 
 def test_a_changed_conf_leaves_a_run_as_it_was(

@@ -34,6 +34,9 @@ OF_TORCH = {
     "optim": ("torch.optim", "Optimizer"),
     "scheduler": ("torch.optim.lr_scheduler", "LRScheduler"),
 }
+# What a run's config.yaml says of its data, besides their folder, and no id holds.
+OF_THE_DATA = ("data.size", "data.dense_scales_px", "data.view_scales_px")
+MOST_SCALES = 100
 
 
 def split_trust(arguments: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
@@ -111,14 +114,24 @@ def _laid_over(record: TrainingRecord, values: dict[str, str], folder: Path) -> 
     Raises:
         InputError: where the command line cannot be used, or the data are not there.
     """
-    of_data = ("data.root", "data.download")
-    typed = [override(key, value) for key, value in values.items() if key not in of_data]
+    typed = [
+        override(key, value)
+        for key, value in values.items()
+        if key not in ("data.root", "data.download")
+    ]
     composed, _ = compose_with_choices([f"data={_data_option(record)}", *typed])
-    for key, value in settings(record.science).items():
-        if key in KEYS:
-            OmegaConf.update(composed, key, value, force_add=True)
+    kept = _kept(folder / "config.yaml")
+    # what other keys refer to is a number or a word; a record may hold lists of any size
+    laid_over = {
+        key: value
+        for key, value in settings(record.science).items()
+        if key in KEYS and not isinstance(value, dict | list)
+    }
+    laid_over |= {key: kept[key] for key in OF_THE_DATA if key in kept and key not in values}
+    for key, value in laid_over.items():
+        OmegaConf.update(composed, key, value, force_add=True)
     is_logged = any(key.partition(".")[0] == "logger" for key in values)
-    now: JsonObject = {"runs_dir": str(folder.parent), "data.root": _root(values, folder)}
+    now: JsonObject = {"runs_dir": str(folder.parent), "data.root": _root(values, kept)}
     now |= {"rerun": False, "ckpt_path": None, "weights": None}
     now |= {} if is_logged else {"logger": {}}
     if "download" in composed.data or "data.download" in values:
@@ -147,18 +160,34 @@ def _data_option(record: TrainingRecord) -> str:
     return next((n for n, text in texts.items() if f"_target_: {target}\n" in text), "folder")
 
 
-def _root(values: dict[str, str], folder: Path) -> str | None:
-    """Return the folder of the data: that of the command line, or the one that the run read, which
-    is all that its `config.yaml` is asked for."""
+def _kept(path: Path) -> JsonObject:
+    """Return what a run's `config.yaml` is asked for, by dotted key: where its data lay, in which
+    size, and the scales that it was to be tested at, which no id holds.
+
+    Raises:
+        InputError: where it cannot be read, or one of these is no short value.
+    """
+    if not path.exists() and not path.is_symlink():
+        return {}
+    try:
+        config = read_yaml(path)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error, "remove it, and give data.root=") from error
+    kept = {key: value_at(config, key) for key in ("data.root", *OF_THE_DATA)}
+    for key, value in kept.items():
+        parts = value if isinstance(value, list) else [value]
+        is_plain = all(isinstance(part, int | str | None) for part in parts)
+        if not is_plain or len(parts) > MOST_SCALES:
+            raise InputError(f"{path}: {key} is no value of a run's; remove it")
+    _check_plain(kept, path)
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+def _root(values: dict[str, str], kept: JsonObject) -> str | None:
+    """Return the folder of the data: that of the command line, or the one that the run read."""
     if "data.root" in values:
         return values["data.root"]
-    path = folder / "config.yaml"
-    if not path.exists() and not path.is_symlink():
-        return None
-    try:
-        root = value_at(read_yaml(path), "data.root")
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error, "give data.root=, or remove it") from error
+    root = kept.get("data.root")
     if root is not None and not isdir(str(root)):
         raise InputError(
             f"data.root={root}, where the run had its data, is no folder here; give data.root="
@@ -215,6 +244,8 @@ def _untrusted_module(group: str | None, target: str, trust: Collection[str]) ->
         home = pkgutil.resolve_name(target).__module__
     except (ImportError, AttributeError, ValueError):
         return None  # a name that does not exist is refused where it is used
+    if not isinstance(home, str):  # of an attribute of some object, which is no module's function
+        return module
     return None if _is_within(home, trust) else home
 
 

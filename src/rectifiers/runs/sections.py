@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from rectifiers.models.rows import Row, expand
 from rectifiers.runs import role
@@ -134,7 +134,7 @@ class Data(Target):
     root: Path | None = role.place(None, ranks_differ=True, free=True)
     #: whether a source may download what is not there
     download: bool = role.machine(False, ranks_differ=True, free=True)
-    #: which of a source's archives is used; `content` names the photographs, in any size
+    #: which of a source's archives is used; `content` is the hash of what was read
     size: str | None = role.machine(None, free=True)
     #: seed of the split of a source that comes without one
     split_seed: Annotated[int, Range(ge=0, le=2**32 - 1)] | None = role.seed(None)
@@ -177,7 +177,9 @@ class Data(Target):
     @property
     def options(self) -> JsonObject:
         """The settings of the source: its own, and what several sources take."""
-        shared = {key: getattr(self, key) for key in OF_SOURCES if key in self.model_fields_set}
+        chosen = {key: getattr(self, key) for key in OF_SOURCES if key in self.model_fields_set}
+        # null is the source's own default, as where the key is left out
+        shared = {key: value for key, value in chosen.items() if value is not None}
         if self.root is not None:
             shared["root"] = str(self.root)
         return shared | super().options
@@ -235,7 +237,7 @@ class Scheduler(Target):
     max_drops: Annotated[int, Range(ge=0)] | None = role.science(None)
     patience: Count | None = role.science(None)  #: epochs without a new lowest error before a drop
     #: epochs after which the learning rate drops
-    milestones: tuple[Count, ...] | None = role.science(None)
+    milestones: Annotated[tuple[Count, ...], Field(max_length=1000)] | None = role.science(None)
 
     @field_validator("milestones")
     @classmethod

@@ -357,7 +357,8 @@ def build_callbacks(config: RunConfig, functions: Functions, folder: Path) -> li
     """Return the callbacks that `callbacks=` chooses: ours, and Lightning's. Checkpoints of
     Lightning's go to `<folder>/checkpoints`."""
     callbacks = []
-    for name, target in (config.callbacks or {}).items():
+    # by name, because an id does not tell their order
+    for name, target in sorted((config.callbacks or {}).items()):
         callback = functions[f"callbacks.{name}"]()
         if not isinstance(callback, Callback):
             raise InputError(
