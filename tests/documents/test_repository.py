@@ -60,3 +60,23 @@ def test_job_that_publishes_runs_nothing_else() -> None:
     (publish,) = [job for job in jobs.values() if "id-token" in job.get("permissions", {})]
     names = [step.get("uses", "").partition("@")[0] for step in publish["steps"]]
     assert names == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
+
+
+# What runs and users make, which no commit holds.
+OF_RUNS = {"config.yaml", "metrics.csv", "my_file.py"}
+
+
+def test_files_that_texts_name_are_there() -> None:
+    places = ("src", "conf", "scripts", "studies", "docs", "tests", "results", "pipelines")
+    files = [path for place in places for path in (ROOT / place).rglob("*.*")]
+    files += ROOT.glob("*.*")
+    known = {"/".join(path.parts[-n:]) for path in files for n in range(1, 9)}
+    named = re.compile(r"`([\w./-]+\.(?:py|yaml|c|h|md|j2|csv))`")
+    missing = {
+        f"{path.name}: {word}"
+        for path in files
+        if path.suffix in (".py", ".md", ".c", ".h", ".yaml") and path.name != "CHANGELOG.md"
+        for word in named.findall(path.read_text())
+        if word not in known and word not in OF_RUNS
+    }
+    assert not missing
