@@ -13,7 +13,7 @@ from torch import nn
 from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers import initializers as I
-from rectifiers.initialization import initialize
+from rectifiers.initialization.initialize import initialize
 from rectifiers.initializers import Layer
 from rectifiers.models.chains import Site, initialize_chain, warn_of_drift
 from rectifiers.models.network import Network

@@ -14,7 +14,7 @@ from rectifiers import initializers as I
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.datamodule import CenterDataset
 from rectifiers.data.sources import digits
-from rectifiers.initialization import initialize
+from rectifiers.initialization.initialize import initialize
 from rectifiers.initialization.tracing import batch_stats_mode
 from rectifiers.initializers import Layer
 from rectifiers.runtime.distributed import World

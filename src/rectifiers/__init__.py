@@ -18,8 +18,8 @@ PUBLIC = {
     "moments": "gains:moments",
     "gain": "gains:gain",
     "he_normal_": "gains:he_normal_",
-    "initialize": "initialization:initialize",
-    "propagation": "initialization:propagation",
+    "initialize": "initialization.initialize:initialize",
+    "propagation": "initialization.initialize:propagation",
     "stability": "theory.stability:stability",
     "InputError": "runtime.errors:InputError",
 }

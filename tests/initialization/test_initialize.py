@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from rectifiers import activations as A
 from rectifiers import gains, initializers
-from rectifiers.initialization import InitReport, _bias_part, initialize, propagation
+from rectifiers.initialization.initialize import InitReport, _bias_part, initialize, propagation
 from rectifiers.models import chains
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand

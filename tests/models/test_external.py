@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rectifiers import activations as A
 from rectifiers import initializers as I
-from rectifiers.initialization import propagation
+from rectifiers.initialization.initialize import propagation
 from rectifiers.models.external import ModuleNetwork, timm_model
 from rectifiers.models.resnet import resnet
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from conftest import compose_config, same_bits
 from rectifiers import activations as A
 from rectifiers import initializers as I
-from rectifiers.initialization import initialize
+from rectifiers.initialization.initialize import initialize
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.resnet import Block, resnet
 from rectifiers.runtime.errors import InputError

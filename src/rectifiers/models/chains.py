@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rectifiers import initializers
 from rectifiers.activations.modules import pieces
 from rectifiers.gains import Mode, gain, moments
-from rectifiers.initialization import initialize
+from rectifiers.initialization.initialize import initialize
 from rectifiers.initialization.report import InitReport, LayerReport
 from rectifiers.initializers import Layer, Rule
 from rectifiers.runtime.errors import InputError

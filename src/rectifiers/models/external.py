@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rectifiers.activations import ByLayer
 from rectifiers.activations.modules import outputs, pieces
-from rectifiers.initialization import initialize
+from rectifiers.initialization.initialize import initialize
 from rectifiers.initialization.report import LayerReport
 from rectifiers.initialization.tracing import run
 from rectifiers.initializers import Rule
