@@ -56,6 +56,7 @@ def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
     for name in ("src", "conf", "scripts"):
         shutil.copytree(ROOT / name, place / name)
     shutil.copytree(ROOT / "results" / "text", place / "results" / "text")
+    shutil.copy(ROOT / "results" / "earlier_ids.csv", place / "results")
     arms = Path("results", "claims", "signal", "arms.yaml")
     (place / arms).parent.mkdir(parents=True)
     shutil.copy(ROOT / arms, place / arms)
