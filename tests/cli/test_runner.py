@@ -146,8 +146,9 @@ def unpicklable_digits(val_fraction: float, split_seed: int) -> Source:
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks the workers of loaders")
-def test_loaders_of_pooled_runs_fork(tmp_path: Path) -> None:
+def test_loaders_of_pooled_runs_fork(tmp_path: Path, monkeypatch) -> None:
     """Those that train, validate, fit the preprocessing and test."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
     source = ("data=digits", "data._target_=test_runner.unpicklable_digits")
     options = ("data.num_workers=1", "trainer.max_epochs=1", "evaluation=[center]", *source)
     assert run_all([run_of(tmp_path, *options)]) == {}
