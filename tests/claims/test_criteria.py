@@ -147,7 +147,7 @@ def test_a_rerun_seed_cannot_answer_a_new_criterion(table: str) -> None:
     answered, others = row(name, "older"), row(earlier, "older")
     with pytest.raises(InputError, match=r"answered in commit before by its seed 21 under"):
         check_criteria([(CLAIM, made)], history(answered), versions)
-    # ids were made anew: the run of this code had another one, under which it was answered before
+    # all ids changed once: the run of this code had another one, under which it was answered before
     renamed = answered.replace(name, earlier) + row(earlier, "c0de").splitlines()[1]
     with pytest.raises(InputError, match=r"answered in commit before by its seed 21 under"):
         check_criteria([(CLAIM, made)], history(renamed), versions)
@@ -157,7 +157,7 @@ def test_a_rerun_seed_cannot_answer_a_new_criterion(table: str) -> None:
     assert check_criteria([(CLAIM, made)], history(answered, reworded), versions) == set()
 
 
-def test_a_seed_that_was_judged_before_the_ids_were_made_anew_is_known() -> None:
+def test_a_retired_seed_is_known_by_its_earlier_id() -> None:
     """A seed without a record any more: its run would have another id now."""
     rows = csv.DictReader(EARLIER.read_text().splitlines())
     kept = next(row for row in rows if row["claim"] == CLAIM.name and row["arm"] == "prelu")

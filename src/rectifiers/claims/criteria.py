@@ -86,7 +86,7 @@ def _committed_rows(
 
 
 def _names(runs: Runs, rows: Iterable[Mapping[str, str]]) -> set[str]:
-    """Return the ids that the runs have and had. Ids were made anew once: a row of the same arm,
+    """Return the ids that the runs have and had. All ids changed once: a row of the same arm,
     seed, code and machine is of the same run, and has its earlier id. Those of seeds that had been
     judged by another criterion before, and have no record any more, stand in `EARLIER`."""
     of_arms = [(arm, seed, record) for arm in runs for seed, record in runs[arm].items()]

@@ -224,8 +224,8 @@ def parse(text: str | bytes) -> Record:
     version = values.get("schema_version") if isinstance(values, dict) else None
     if isinstance(version, int) and version < SCHEMA_VERSION:
         raise ValueError(
-            f"schema_version={version} is of an older version, which named runs otherwise; this "
-            f"one reads {SCHEMA_VERSION}"
+            f"schema_version={version} is of an older version, and run ids have changed since; "
+            f"this version reads {SCHEMA_VERSION}"
         )
     try:
         return RECORD.validate_json(text)  # in which an object may stand for a dataclass

@@ -87,7 +87,7 @@ def _record(
     earlier = records.load(path) if path.is_file() else None
     results = dict(earlier.protocols) if isinstance(earlier, EnsembleRecord) else {}
     for name, result in list(results.items()):
-        if result.member_scores != _digests(name, outcomes):  # a member was tested anew
+        if result.member_scores != _digests(name, outcomes):  # a member was tested again
             del results[name]
     for name in names:
         results[name] = _result(name, outcomes, origin)
