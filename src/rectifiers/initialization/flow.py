@@ -1,0 +1,163 @@
+"""What one forward and one backward pass on an example show of every weight layer.
+
+The counterpart of `tracing`, which predicts: here nothing is assumed of the weights, and the
+gradient is torch's own."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from rectifiers.initialization import operations as op
+from rectifiers.initialization.tracing import batch_stats_mode
+
+
+@dataclass
+class LayerFlow:
+    """Signal and gradient at the responses y of a layer, at its first use.
+
+    second: E[y^2] over the batch.
+    correlation: of the responses to two examples, <y_i, y_j> / sqrt(<y_i, y_i> <y_j, y_j>), from
+        the mean over all pairs; None for a single example, or where all responses are 0.
+    gradient: the sum of the squared derivatives with respect to the responses, divided by that of
+        the outputs, whose derivatives are drawn from N(0, 1). 1 in a chain of orthogonal layers,
+        whatever their widths and map sizes; 0 where nothing reaches them.
+    """
+
+    second: float
+    correlation: float | None
+    gradient: float = 0.0
+
+
+@dataclass
+class Flow:
+    """What a run of a model on an example shows.
+
+    layers: by the name of the weight, in the order of their first use.
+    gradients: by the name of every parameter with requires_grad, the sum of its squared
+        derivatives, in units of that of the outputs; None where the run does not depend on it.
+    used: the names of the parameters that the run has read.
+    """
+
+    layers: dict[str, LayerFlow]
+    gradients: dict[str, float | None]
+    used: set[str]
+
+
+def measure(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> Flow:
+    """Run `model` forward and backward, and return what reaches each layer and parameter.
+
+    Normalisation uses the batch's statistics, as in training, and dropout drops nothing. Weights,
+    buffers, `.grad`, modes and torch's random numbers are afterwards as before.
+    """
+    watch = _Watch(model)
+    with (
+        batch_stats_mode(model),
+        torch.enable_grad(),
+        torch.random.fork_rng(devices=()),
+        torch.compiler.set_stance("force_eager"),
+    ):
+        torch.manual_seed(0)
+        leaves = [_leaf(x) for x in args]
+        named = {name: _leaf(x) for name, x in (kwargs or {}).items()}
+        given = [x for x in (*leaves, *named.values()) if _is_real(x)]
+        with watch:
+            result = model(*map(_copy, leaves), **{name: _copy(x) for name, x in named.items()})
+        outputs = [x for x in tensors_in(result) if x.requires_grad]
+        parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        found: tuple[Tensor | None, ...] = (None,) * len(parameters)
+        weights = [torch.randn_like(x) for x in outputs]
+        if outputs:
+            # not `backward`, which would add to .grad
+            sources = [*parameters.values(), *given]
+            found = torch.autograd.grad(outputs, sources, weights, allow_unused=True)
+    total = sum(_sum_of_squares(x) for x in weights)
+    for name, gradient in watch.gradients.items():
+        watch.layers[name].gradient = gradient / total
+    gradients = {
+        name: None if g is None else _sum_of_squares(g) / total
+        for name, g in zip(parameters, found, strict=False)
+    }
+    return Flow(watch.layers, gradients, watch.used)
+
+
+class _Watch(TorchFunctionMode):
+    """Notes the responses of every weight layer, and by hooks their gradients."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.names = {id(p): name for name, p in model.named_parameters(remove_duplicate=True)}
+        self.layers: dict[str, LayerFlow] = {}
+        self.gradients: dict[str, float] = {}
+        self.used: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        read = [self.names[id(x)] for x in op.tensors(args, kwargs or {}) if id(x) in self.names]
+        self.used.update(read)
+        name = getattr(func, "__name__", "")
+        if name in op.PRODUCTS | op.CONVOLUTIONS | op.TRANSPOSED | {"linear"} and len(args) > 1:
+            weight = self.names.get(id(args[1]))
+            if weight is not None and weight not in self.layers:
+                self._note(weight, out)
+        return out
+
+    def _note(self, name: str, out: Tensor) -> None:
+        self.layers[name] = LayerFlow(*_signal(out.detach()))
+        if out.requires_grad:
+
+            def hook(gradient: Tensor) -> None:
+                self.gradients[name] = _sum_of_squares(gradient)
+
+            out.register_hook(hook)
+
+
+def _signal(y: Tensor) -> tuple[float, float | None]:
+    """Return E[y^2] and the correlation of the responses to two examples."""
+    rows = y.double().flatten(1) if y.dim() > 1 else y.double()[None]
+    own = float(rows.square().sum())
+    second, count = own / max(rows.numel(), 1), len(rows)
+    if count < 2 or not 0 < own < math.inf:
+        return second, None
+    pairs = float(rows.sum(0).square().sum()) - own  # the sum over i != j of <y_i, y_j>
+    return second, pairs / (count - 1) / own
+
+
+def _sum_of_squares(x: Tensor) -> float:
+    return float(x.detach().double().square().sum())
+
+
+def _is_real(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _leaf(x: Any) -> Any:
+    """Let the numbers of an argument have gradients, so that frozen layers have some, too."""
+    return x.detach().clone().requires_grad_() if _is_real(x) else x
+
+
+def _copy(x: Any) -> Any:
+    """A model may change its input in place, which no leaf allows."""
+    return x.clone() if _is_real(x) else x
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of real numbers in a model's result: in lists, dictionaries, and objects
+    with fields."""
+    if isinstance(value, Tensor):
+        if value.is_floating_point():
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
+        yield from tensors_in(list(vars(value).values()))

@@ -1,0 +1,98 @@
+"""One forward and one backward pass: signal, correlation and gradient of every layer."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from rectifiers.initialization.flow import measure
+
+
+def orthogonal(*layers: nn.Module) -> nn.Sequential:
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.orthogonal_(layer.weight)
+    return nn.Sequential(*layers)
+
+
+def test_orthogonal_layers_keep_signal_and_gradient() -> None:
+    layers = [nn.Linear(32, 32, bias=False) for _ in range(10)]
+    flow = measure(orthogonal(*layers), (torch.randn(8, 32),))
+    assert [layer.gradient for layer in flow.layers.values()] == pytest.approx([1.0] * 10)
+    assert len({round(layer.second, 4) for layer in flow.layers.values()}) == 1
+
+
+@pytest.mark.parametrize(("activation", "factor"), [(nn.Sigmoid(), 1 / 16), (nn.Tanh(), 1.0)])
+def test_gradient_shrinks_by_the_slope_of_activations(activation: nn.Module, factor: float) -> None:
+    """Small numbers see the slope at 0: 1/4 of a sigmoid, 1 of tanh."""
+    first, second = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+    model = orthogonal(first, activation, second)
+    with torch.no_grad():
+        first.weight.mul_(1e-4)
+    flow = measure(model, (torch.randn(8, 16),))
+    assert flow.layers["0.weight"].gradient == pytest.approx(factor, rel=1e-3)
+
+
+def test_correlation_is_of_different_examples() -> None:
+    common = torch.randn(1, 64)
+    own = torch.randn(32, 64)
+    own -= own @ common.T / common.square().sum() @ common
+    layer = orthogonal(nn.Linear(64, 64, bias=False))
+    for share in (0.0, 0.25, 1.0):
+        x = math.sqrt(share) * common / common.norm() + math.sqrt(1 - share) * own / own.norm(
+            dim=1, keepdim=True
+        )
+        correlation = measure(layer, (x,)).layers["0.weight"].correlation
+        assert correlation == pytest.approx(share, abs=0.05)
+    assert measure(layer, (common,)).layers["0.weight"].correlation is None
+
+
+def test_nothing_of_the_model_changes() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
+    model.train()
+    model[0].requires_grad_(False)
+    x = torch.randn(4, 3, 8, 8)
+    given, before = x.clone(), copy.deepcopy(model.state_dict())
+    state = torch.get_rng_state()
+    flow = measure(model, (x,))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert [module.training for module in model] == [True] * 3
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(x, given)
+    assert flow.layers["0.weight"].gradient > 0, "frozen layers have gradients, too"
+
+
+def test_results_may_be_dictionaries_and_objects() -> None:
+    class Result:
+        def __init__(self, scores: torch.Tensor) -> None:
+            self.scores = scores
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, *, x: torch.Tensor) -> dict:
+            return {"a": [self.one(x)], "b": Result(self.two(x * 2))}
+
+    flow = measure(Model(), (), {"x": torch.randn(8, 4)})
+    assert set(flow.layers) == {"one.weight", "two.weight"}
+    assert all(gradient for gradient in flow.gradients.values())
+
+
+def test_parameters_that_are_cut_off_have_no_gradient() -> None:
+    class Cut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.never = (nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(self.one(x).detach())
+
+    flow = measure(Cut(), (torch.randn(8, 4),))
+    cut = {name for name, gradient in flow.gradients.items() if gradient is None}
+    assert cut == {f"{layer}.{name}" for layer in ("one", "never") for name in ("weight", "bias")}
+    assert flow.used & cut == {"one.weight", "one.bias"}
