@@ -9,6 +9,7 @@ import hashlib
 import io
 import pickle
 import tarfile
+from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
 
@@ -28,6 +29,7 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 ARCHIVE = datasets.CIFAR10.filename
 PER_CLASS = {"train": 5000, "test": 1000}
 PIXELS = 3 * 32 * 32
+LARGEST_ARCHIVE = 2**28  # bytes, of a file that is read into memory; the official one has 170 MB
 DIGESTS = (  # blake2b-128 of both splits' rows
     "12ff41c8e5e073b315a8cabb9164400e",
     "169e12e58bac22adcea07d97a9bb8377",
@@ -53,26 +55,35 @@ def cifar10(
     instead of any files from then on.
     """
     rows = _cached_rows(Path(cache_dir), root_folder(root), download)
-    train, val = (
-        ArraySplit(
-            torch.from_numpy(part[:, 1:]).unflatten(1, (3, 32, 32)).contiguous(),
-            part[:, 0].tolist(),
-        )
-        for part in _parts(rows)
-    )
+    train, val = (_split_of(part) for part in _parts(rows))
     if train_per_class is None and not halved:
         return Source("cifar10", CLASSES, 3, train, val, digests=DIGESTS)
-    most = PER_CLASS["train"]
-    number = min(train_per_class or most, most)
-    spaced = np.arange(number) * most // number  # images are sorted by class and file name
-    part = take(train, np.add.outer(np.arange(len(CLASSES)) * most, spaced).ravel())
+
+    if train_per_class is not None:
+        train = _evenly_spaced(train, min(train_per_class, PER_CLASS["train"]))
     if halved:
-        assert isinstance(part, ArraySplit)
-        part, val = _halved(part), _halved(val)
-    return Source("cifar10", CLASSES, 3, part, val)
+        train, val = _halved(train), _halved(val)
+    return Source("cifar10", CLASSES, 3, train, val)
+
+
+def _split_of(rows: np.ndarray) -> ArraySplit:
+    images = torch.from_numpy(rows[:, 1:]).unflatten(1, (3, 32, 32)).contiguous()
+    return ArraySplit(images, rows[:, 0].tolist())
+
+
+def _evenly_spaced(train: ArraySplit, number: int) -> ArraySplit:
+    """Return `number` training images of each class."""
+    size = PER_CLASS["train"]
+    firsts = np.arange(len(CLASSES)) * size  # images are sorted by class and file name
+    spaced = np.arange(number) * size // number
+    indices = np.add.outer(firsts, spaced).ravel()
+    part = take(train, indices)
+    assert isinstance(part, ArraySplit)  # as images in memory are
+    return part
 
 
 def _halved(split: ArraySplit) -> ArraySplit:
+    """Return the means of 2 x 2 pixels, in integers, so that every machine has the same bytes."""
     blocks = split.images.unflatten(-1, (16, 2)).unflatten(-3, (16, 2))
     sums = blocks.sum((-1, -3), dtype=torch.int16)
     return ArraySplit(((sums + 2) // 4).to(torch.uint8), split.labels)
@@ -121,6 +132,7 @@ def _read(place: Path, download: bool) -> np.ndarray:
 
 
 def _download(place: Path, is_allowed: bool) -> None:
+    """Download the official archive into `place`, which is `data/` or empty."""
     is_default = place.resolve() == Path("data").resolve()
     if not is_default and any(not path.name.startswith(".") for path in place.iterdir()):
         raise InputError(  # more likely a mistake than the place for the archive
@@ -137,7 +149,7 @@ def _download(place: Path, is_allowed: bool) -> None:
 
 def _read_images(root: Path) -> np.ndarray:
     """Return the rows of all images of a folder of PNG files."""
-    images: list[tuple[Path, int]] = []
+    images: list[tuple[Path, int]] = []  # files with their labels
     for split, per_class in PER_CLASS.items():
         classes = list_classes(root / split)
         sizes = {name: len(paths) for name, paths in classes.items()}
@@ -145,6 +157,7 @@ def _read_images(root: Path) -> np.ndarray:
             raise _other_images(root, f"{split} has not {per_class:,} images of each class")
         for label, paths in enumerate(classes.values()):
             images += [(path, label) for path in paths]
+
     rows = np.empty((len(images), 1 + PIXELS), np.uint8)
     with progress_bar("reading all images", len(images), "files") as advance:
         for row, (path, label) in zip(rows, images, strict=True):
@@ -158,29 +171,33 @@ def _read_images(root: Path) -> np.ndarray:
     return rows
 
 
-LARGEST_ARCHIVE = 2**28  # bytes
-
-
 def _read_archive(path: Path) -> np.ndarray:
     """Return the rows of all images of the official archive. Nothing is unpickled but what has the
     official md5, and nothing is written to disk."""
     is_small = path.stat().st_size <= LARGEST_ARCHIVE
-    body = path.read_bytes() if is_small else b""
+    body = path.read_bytes() if is_small else b""  # which has another md5
     if hashlib.md5(body, usedforsecurity=False).hexdigest() != datasets.CIFAR10.tgz_md5:
         raise InputError(
             f"{path} is not the official one, by its md5; remove it and get the official one"
         )
-    splits = []
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
-        for batches in (datasets.CIFAR10.train_list, datasets.CIFAR10.test_list):
-            images: list[tuple[int, bytes, np.ndarray]] = []  # class, file name, pixels
-            for name, _ in batches:
-                member = archive.extractfile(f"{datasets.CIFAR10.base_folder}/{name}")
-                assert member is not None
-                batch = pickle.load(member, encoding="bytes")
-                pixels = batch[b"data"].reshape(-1, PIXELS)
-                images += zip(batch[b"labels"], batch[b"filenames"], pixels, strict=True)
-            images.sort(key=itemgetter(0, 1))
-            labels = np.array([label for label, _, _ in images], np.uint8)
-            splits.append(np.column_stack([labels, np.stack([pixels for _, _, pixels in images])]))
+        splits = [
+            _unpickle_rows(archive, [name for name, _ in batches])
+            for batches in (datasets.CIFAR10.train_list, datasets.CIFAR10.test_list)
+        ]
     return np.concatenate(splits)
+
+
+def _unpickle_rows(archive: tarfile.TarFile, batches: Sequence[str]) -> np.ndarray:
+    """Return the rows of one split, whose images lie shuffled in several pickled batches."""
+    images: list[tuple[int, bytes, np.ndarray]] = []  # class, file name, pixels
+    for name in batches:
+        member = archive.extractfile(f"{datasets.CIFAR10.base_folder}/{name}")
+        assert member is not None
+        batch = pickle.load(member, encoding="bytes")
+        pixels = batch[b"data"].reshape(-1, PIXELS)
+        images += zip(batch[b"labels"], batch[b"filenames"], pixels, strict=True)
+
+    images.sort(key=itemgetter(0, 1))
+    labels = np.array([label for label, _, _ in images], np.uint8)
+    return np.column_stack([labels, np.stack([pixels for _, _, pixels in images])])

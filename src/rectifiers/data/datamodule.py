@@ -4,7 +4,6 @@ augmentation that depend on the seed alone, whatever the workers and the restart
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -31,7 +30,8 @@ from rectifiers.runtime.seeds import derive_seed
 from rectifiers.runtime.stopping import iterate_until_stopped
 from rectifiers.runtime.torch_internals import shared_bytes
 
-MAX_IMAGES, MAX_BYTES = 512, 2**24  # of a batch of centre views: shared memory may be small
+# Of a batch of centre views. Workers hand batches over in shared memory, which may be small.
+MAX_IMAGES, MAX_BYTES = 512, 2**24
 
 
 class Batch(NamedTuple):
@@ -65,9 +65,11 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     DEVIATION: the images that do not fill a whole batch, others in every epoch, are left out; Caffe
     wraps around. The epoch is part of the item, because a worker derives the augmentation from it.
 
-    rank, world: this process takes every `world`-th image of a batch, from the `rank`-th on. `skip`
-    is the number of batches that the next iteration leaves out at its beginning. is_fixed: whether
-    all epochs are like the first, augmentation included.
+    size: number of training images. batch: images of all processes together, so that their number
+    changes no batch. rank, world: this process takes every `world`-th image of a batch, from the
+    `rank`-th on. is_fixed: whether all epochs are like the first, augmentation included. `skip` is
+    the number of batches that the next iteration leaves out at its beginning, to resume within an
+    epoch.
     """
 
     def __init__(
@@ -81,8 +83,9 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
         is_fixed: bool = False,
     ) -> None:
         check_batches(size, batch, world)
-        self.size, self.batch, self.seed, self.epoch = size, batch, seed, 0
-        self.rank, self.world, self.skip, self.is_fixed = rank, world, 0, is_fixed
+        self.size, self.batch, self.seed = size, batch, seed
+        self.rank, self.world, self.is_fixed = rank, world, is_fixed
+        self.epoch = self.skip = 0
 
     @property
     def sampler(self) -> "ShuffledBatches":
@@ -98,14 +101,17 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         first, self.skip = self.skip, 0
         generator = torch.Generator().manual_seed(derive_seed("order", self.seed, self.epoch))
-        order = torch.randperm(self.size, generator=generator)[: len(self) * self.batch]
-        for indices in order.view(-1, self.batch)[first:, self.rank :: self.world]:
-            # batch by batch: all of ImageNet's would take 50 MB
+        order = torch.randperm(self.size, generator=generator)
+        batches = order[: len(self) * self.batch].view(-1, self.batch)
+        for indices in batches[first:, self.rank :: self.world]:
+            # one list at a time: those of all of ImageNet would take 50 MB
             yield [(self.epoch, index) for index in indices.tolist()]
 
 
 class TrainDataset(Dataset[Batch]):
-    """Augmented training images in whole batches, addressed by (epoch, index)."""
+    """Augmented training images in whole batches, addressed by (epoch, index).
+
+    skip_bad: whether the next readable image replaces one that cannot be read."""
 
     def __init__(self, source: Source, geometry: Geometry, seed: int, *, skip_bad: bool) -> None:
         self.reader, self.labels = Reader(source.train), source.train.labels
@@ -115,38 +121,56 @@ class TrainDataset(Dataset[Batch]):
 
     def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
         """Return the batch of `items`, pairs of (epoch, index), of one epoch; torch's loader calls
-        this. With `skip_bad`, the next readable image replaces one that cannot be read."""
+        this."""
         epoch, indices = items[0][0], [index for _, index in items]
         if self.views is not None:
             views, shifts = self.views.augmented(self.seed, epoch, indices)
             return Batch(_shared(views), _labels(self.labels, indices), shifts, [])
+
         images = _buffer(len(items), self.channels, *self.geometry.crop)
-        plans = self._read(epoch, indices, images)
+        plans: list[Plan] = []
         unread: list[int] = []
-        for place, (_, first) in enumerate(items):
-            while isinstance(error := plans[place], InputError):
-                if not self.skip_bad:
-                    raise error
-                warnings.warn(
-                    f"{error}; the next image takes its place (data.bad_images=skip)", stacklevel=2
-                )
-                unread.append(indices[place])
-                indices[place] = (indices[place] + 1) % len(self.labels)
-                if indices[place] == first:
-                    raise InputError(
-                        "no training image can be read; see data.bad_images=error for what is "
-                        "wrong with one"
-                    )
-                again = slice(place, place + 1)
-                plans[again] = self._read(epoch, indices[again], images[again])
+        for place, plan in enumerate(self._read(epoch, indices, images)):
+            if isinstance(plan, InputError):
+                view = images[place : place + 1]
+                plan, indices[place], passed = self._replace(epoch, indices[place], plan, view)
+                unread += passed
+            plans.append(plan)
+
         shifts = None
         if self.geometry.color_sigma:
-            shifts = torch.from_numpy(np.array([plan.shift for plan in plans], dtype=np.float32))  # type: ignore[union-attr]
+            shifts = torch.from_numpy(np.array([plan.shift for plan in plans], dtype=np.float32))
         return Batch(images, _labels(self.labels, indices), shifts, unread)
 
     def _read(self, epoch: int, indices: Sequence[int], out: Tensor) -> list[Plan | InputError]:
+        """Write the views of images into `out`, uint8 [N, C, height, width]: see `Reader.read`."""
         plans = [partial(draw_plan, self.geometry, self.seed, epoch, index) for index in indices]
         return self.reader.read(indices, plans, out)
+
+    def _replace(
+        self, epoch: int, index: int, error: InputError, out: Tensor
+    ) -> tuple[Plan, int, list[int]]:
+        """Write the view of the next image that can be read into `out`, uint8 [1, C, height,
+        width]; return its plan, its index, and the indices that were passed over.
+
+        index, error: the image that cannot be read, and why."""
+        unread: list[int] = []
+        plan: Plan | InputError = error
+        while isinstance(plan, InputError):
+            if not self.skip_bad:
+                raise plan
+            warnings.warn(
+                f"{plan}; the next image takes its place (data.bad_images=skip)", stacklevel=2
+            )
+            unread.append(index)
+            if len(unread) == len(self.labels):
+                raise InputError(
+                    "no training image can be read; see data.bad_images=error for what is "
+                    "wrong with one"
+                )
+            index = (index + 1) % len(self.labels)
+            (plan,) = self._read(epoch, [index], out)
+        return plan, index, unread
 
 
 class CenterDataset(Dataset[Batch]):
@@ -167,6 +191,7 @@ class CenterDataset(Dataset[Batch]):
         if self.views is not None:
             views = _shared(self.views.centered(indices))
             return Batch(views, _labels(self.labels, indices), None, [])
+
         images = _buffer(len(indices), self.channels, *self.geometry.crop)
         plan_for = partial(center_plan, self.geometry)
         plans = self.reader.read(indices, [plan_for] * len(indices), images)
@@ -175,8 +200,13 @@ class CenterDataset(Dataset[Batch]):
             return Batch(images, _labels(self.labels, indices), None, [])
         if not self.skip_bad:
             raise errors[0]
-        read = [place for place, plan in enumerate(plans) if not isinstance(plan, InputError)]
-        unread = [index for place, index in enumerate(indices) if place not in read]
+
+        read, unread = list[int](), list[int]()  # places in the batch; indices of the split
+        for place, plan in enumerate(plans):
+            if isinstance(plan, InputError):
+                unread.append(indices[place])
+            else:
+                read.append(place)
         labels = _labels(self.labels, [indices[place] for place in read])
         return Batch(images[read], labels, None, unread)
 
@@ -216,7 +246,7 @@ class EpochLoader(ImageLoader):
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         self.taken = self.batch_sampler.skip  # type: ignore[union-attr]
-        for batch in super().__iter__():
+        for batch in super().__iter__():  # from here on torch's, which sets `skip` back to 0
             self.taken += 1
             yield batch
 
@@ -232,11 +262,16 @@ class EpochLoader(ImageLoader):
 class ImageData(pl.LightningDataModule):
     """Training batches shuffled by (seed, epoch), and the validation split's centre views in order.
 
-    workers: processes that read ahead, 0 for none; timeout_s: how long to wait for a batch of
-    theirs, 0 for ever.
-    pinned: whether batches lie in pinned memory. skip_bad: whether a training image that cannot be
-    read is replaced and named instead of ending the run; a validation image always ends it.
-    is_fixed: whether all epochs are like the first, to overfit a few batches."""
+    global_batch: images of a training batch, of all processes together. workers: processes that
+    read ahead, 0 for none. timeout_s: how long to wait for a batch of theirs, 0 for ever. pinned:
+    whether batches lie in pinned memory. skip_bad: whether a training image that cannot be read is
+    replaced and named instead of ending the run; a validation image always ends it. is_fixed:
+    whether all epochs are like the first, to overfit a few batches. here: this process among all.
+
+    Raises:
+        InputError: where processes are more than validation images, or the crop does not fit
+            signals.
+    """
 
     def __init__(
         self,
@@ -254,32 +289,15 @@ class ImageData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.source, self.geometry, self.skip_bad, self.here = source, geometry, skip_bad, here
-        self.global_batch = global_batch
+        self.global_batch, self.seed, self.is_fixed = global_batch, seed, is_fixed
         if len(source.val.labels) < here.size:
             raise InputError(
                 f"{len(source.val.labels)} validation images are fewer than the {here.size} "
                 "processes; start fewer"
             )
         if geometry.signal:
-            shape = geometry.crop
-            with suppress(InputError) if skip_bad else nullcontext():
-                shape = source.train.shape(0)
-            if shape != geometry.crop:
-                own = f"data.crop_px={shape[1]}, or " if shape[0] == 1 else ""
-                raise InputError(
-                    f"data.crop_px={geometry.crop_px} does not fit the signals, which are "
-                    f"{shape[0]} x {shape[1]}; give {own}data.signal=false"
-                )
+            self._check_signals()
         self.unread: set[int] = set()  # training images that the statistics left out
-        self._batches = partial(
-            ShuffledBatches,
-            len(source.train.labels),
-            global_batch,
-            seed,
-            rank=here.rank,
-            world=here.size,
-            is_fixed=is_fixed,
-        )
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
         self._loading: dict[str, Any] = {
             "workers": workers,
@@ -287,14 +305,37 @@ class ImageData(pl.LightningDataModule):
             "pin_memory": pinned,
             "collate_fn": _identity,
         }
-        reason = jpeg.unavailable_reason() if hasattr(source.train, "encoded") else None
-        if reason:
+        if hasattr(source.train, "encoded") and (reason := jpeg.unavailable_reason()):
             warnings.warn(reason, stacklevel=2)
+
+    def _check_signals(self) -> None:
+        """Refuse a crop that is not the size of the signals, judged by the first one."""
+        crop = self.geometry.crop
+        try:
+            height, width = self.source.train.shape(0)
+        except InputError:
+            if self.skip_bad:  # the first one cannot be read, which is allowed
+                return
+            raise
+        if (height, width) != crop:
+            own = f"data.crop_px={width}, or " if height == 1 else ""
+            raise InputError(
+                f"data.crop_px={self.geometry.crop_px} does not fit the signals, which are "
+                f"{height} x {width}; give {own}data.signal=false"
+            )
 
     @cached_property
     def batches(self) -> ShuffledBatches:
-        """The order of the training images, which testing does not need."""
-        return self._batches()
+        """The order of the training images, made on first use: testing needs none, and may do with
+        fewer images than a batch."""
+        return ShuffledBatches(
+            len(self.source.train.labels),
+            self.global_batch,
+            self.seed,
+            rank=self.here.rank,
+            world=self.here.size,
+            is_fixed=self.is_fixed,
+        )
 
     def check_batches(self) -> None:
         """Refuse images that these processes cannot share as batches."""
@@ -304,7 +345,8 @@ class ImageData(pl.LightningDataModule):
         """Return the centre views, uint8 [N, C, crop, crop], of the first batch of a run of `seed`,
         whole on any rank."""
         order = ShuffledBatches(len(self.source.train.labels), self.global_batch, seed)
-        return self.centre_views("train").batch([index for _, index in next(iter(order))]).images
+        indices = [index for _, index in next(iter(order))]
+        return self.centre_views("train").batch(indices).images
 
     def centre_views(self, part: str) -> CenterDataset:
         """Return the centre views of a split; an image of "val" must be readable in any case."""
@@ -323,8 +365,9 @@ class ImageData(pl.LightningDataModule):
         """Yield the training split's centre views, uint8 [N, C, crop, crop], to which preprocessing
         is fitted."""
         crops = self.centre_views("train")
-        longest = -(-math.ceil(len(crops) / self.here.size) // self._centre_batch)
-        for batch in iterate_until_stopped(self._ordered_loader(crops), longest, where):
+        largest_share = math.ceil(len(crops) / self.here.size)  # of a process, in images
+        most_batches = math.ceil(largest_share / self._centre_batch)
+        for batch in iterate_until_stopped(self._ordered_loader(crops), most_batches, where):
             self.unread.update(batch.unread)
             yield batch.images
 

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+import math
 import os
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -25,8 +26,10 @@ from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file
 
-LARGEST_PIXELS = 89_000_000  # of an image: 270 MB as RGB
+LARGEST_PIXELS = 89_000_000  # of an image: 270 MB as RGB; Pillow itself warns from 89,478,485 on
 LARGEST_BYTES = 2**29  # of an image's file: RGB of 16 bits, not compressed
+# By colour type: grey, RGB, palette, grey with alpha, RGB with alpha.
+PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 # What an image file may be by its content, whatever its name says. Other decoders of Pillow start
 # programs.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
@@ -74,18 +77,28 @@ def unreadable_reason(body: bytes) -> str | None:
 
 
 def _short_png(body: bytes, image: Image.Image) -> str | None:
-    """Return whether the stream of a PNG ends before its last row, which Pillow leaves black."""
-    if image.info.get("interlace"):
+    """Return that the pixels of a PNG end before its last row, or None; Pillow leaves what is
+    missing black."""
+    if image.info.get("interlace"):  # rows of several sizes, which are not counted here
         return None
-    bits = body[24] * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[body[25]]  # of its header, per pixel
-    expected = image.height * (1 + -(-image.width * bits // 8))
+
+    bit_depth, color_type = body[24], body[25]  # of the header
+    pixel_bits = bit_depth * PNG_CHANNELS[color_type]
+    row_bytes = 1 + math.ceil(image.width * pixel_bits / 8)  # each begins with its filter's number
+    expected = image.height * row_bytes
+
+    # A chunk is its size (4 bytes), its kind (4), its content and a checksum (4). The first one
+    # follows the 8 bytes that every PNG begins with.
     stream, at, length = zlib.decompressobj(), 8, 0
     while at < len(body) and length < expected:
         size, kind = int.from_bytes(body[at : at + 4]), body[at + 4 : at + 8]
         if kind == b"IDAT":
             length += len(stream.decompress(body[at + 8 : at + 8 + size]))
         at += 12 + size
-    return None if length >= expected else f"it has {length:,} bytes of pixels, not {expected:,}"
+
+    if length < expected:
+        return f"it has {length:,} bytes of pixels, not {expected:,}"
+    return None
 
 
 def _reason(error: Exception) -> str:
@@ -107,9 +120,10 @@ def digest_files(files: Iterable[tuple[str, int, bytes]]) -> str:
     """Return the hash of a split's files in order, each (path such as "train/cat/1.jpg", label, its
     blake2b-128)."""
     content = hashlib.blake2b(digest_size=16)
-    for path, label, body in files:
-        name = path.encode(errors="surrogateescape")
-        content.update(b"%d %d " % (label, len(name)) + name + body)
+    for path, label, file_digest in files:
+        name = path.encode(errors="surrogateescape")  # a name need not be UTF-8
+        # with its length, so that no other name and content give the same bytes
+        content.update(b"%d %d " % (label, len(name)) + name + file_digest)
     return content.hexdigest()
 
 
@@ -118,15 +132,10 @@ def cached_inspection(
 ) -> Inspection:
     """Return what `inspect` returns, or returned earlier about files that have not changed since.
 
-    about: what its result depends on beside the files, in plain JSON types."""
-    has_decoder = jpeg.unavailable_reason() is None
-    about = [about, PIL.__version__, has_decoder, Path(__file__).read_text()]
-    key = hashlib.blake2b(json.dumps(about).encode(), digest_size=8)
-    for file in files:
-        stat = file.stat()
-        state = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
-        key.update(json.dumps([str(file.absolute()), *state]).encode())
-    path = cache_dir / "inspections" / f"{key.hexdigest()}.json"
+    about: what its result depends on beside the files, in plain JSON types. The cache holds one
+    file per inspection, `<cache_dir>/inspections/<key>.json`: the hash of the split, and the
+    sentences about unreadable images by index."""
+    path = cache_dir / "inspections" / f"{_inspection_key(files, about)}.json"
     try:
         digest, bad = json.loads(path.read_bytes())
         return Inspection(digest, {int(index): text for index, text in bad.items()})
@@ -134,6 +143,19 @@ def cached_inspection(
         inspection = inspect()
     write_cache(path, json.dumps(inspection).encode())
     return inspection
+
+
+def _inspection_key(files: Sequence[Path], about: object) -> str:
+    """Return 16 hex digits that change with any file, and with the programs that judge files."""
+    has_decoder = jpeg.unavailable_reason() is None
+    judges = [about, PIL.__version__, has_decoder, Path(__file__).read_text()]
+    key = hashlib.blake2b(json.dumps(judges).encode(), digest_size=8)
+    for file in files:
+        stat = file.stat()
+        # the times and the inode tell a changed file of the same size without reading it
+        state = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+        key.update(json.dumps([str(file.absolute()), *state]).encode())
+    return key.hexdigest()
 
 
 def write_cache(path: Path, content: bytes | np.ndarray) -> None:
@@ -178,7 +200,7 @@ class FolderSplit:
 
     def shape(self, index: int) -> tuple[int, int]:
         try:
-            with Image.open(self.paths[index], formats=FORMATS) as image:
+            with Image.open(self.paths[index], formats=FORMATS) as image:  # reads the header alone
                 return image.height, image.width
         except Exception as error:
             raise unreadable(self.paths[index], _reason(error)) from error
@@ -192,24 +214,32 @@ class FolderSplit:
         return cached_inspection(cache_dir, self.paths, about, self._inspect)
 
     def _inspect(self) -> Inspection:
-        hashes, bad = [], {}
+        hashes: list[bytes] = []
+        bad: dict[int, str] = {}
         with (
             progress_bar("reading all images", len(self.paths), "files") as advance,
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # Pillow's, of metadata
-            for index, path in enumerate(self.paths):
-                try:
-                    body = self.encoded(index)
-                    reason = unreadable_reason(body)
-                except InputError as error:
-                    body, reason, bad[index] = b"", None, str(error)
+            for index in range(len(self.paths)):
+                body, problem = self._read_and_judge(index)
                 hashes.append(hashlib.blake2b(body, digest_size=16).digest())
-                if reason is not None:
-                    bad[index] = str(unreadable(path, reason))
+                if problem is not None:
+                    bad[index] = problem
                 advance(1)
+
         digest = digest_files(zip(self._names(), self.labels, hashes, strict=True))
         return Inspection(digest, bad)
+
+    def _read_and_judge(self, index: int) -> tuple[bytes, str | None]:
+        """Return the bytes of a file, empty where it cannot be read, and a sentence about it where
+        it cannot be used, or None."""
+        try:
+            body = self.encoded(index)
+        except InputError as error:
+            return b"", str(error)
+        reason = unreadable_reason(body)
+        return body, None if reason is None else str(unreadable(self.paths[index], reason))
 
     def outline(self) -> str:
         """Return a hash of the names, the labels and the sizes of the files."""
@@ -237,21 +267,27 @@ def list_classes(folder: Path, ignored: Counter[str] | None = None) -> dict[str,
         if not top.is_dir():
             others["beside the class folders"] += 1
             continue
-        images = []
-        for place, folders, files in os.walk(top, onerror=_raise, followlinks=True):
-            if any(os.path.samefile(place, around) for around in Path(place).parents):
-                raise InputError(f"{place} is a link to a folder that it lies in; remove it")
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for path in (Path(place, name) for name in files if not name.startswith(".")):
-                if path.suffix.lower() not in IMG_EXTENSIONS:
-                    others[path.suffix.lower() or "without an ending"] += 1
-                    continue
-                if not path.is_file():
-                    raise unreadable(path, "it is no file")
-                images.append(path)
-        classes[top.name] = sorted(images)
+        classes[top.name] = sorted(_image_files(top, others))
     return classes
 
 
+def _image_files(top: Path, others: Counter[str]) -> Iterator[Path]:
+    """Yield the image files below the folder of a class, and count all others by ending."""
+    for place, folders, files in os.walk(top, onerror=_raise, followlinks=True):
+        if any(os.path.samefile(place, around) for around in Path(place).parents):
+            raise InputError(f"{place} is a link to a folder that it lies in; remove it")
+        folders[:] = [name for name in folders if not name.startswith(".")]  # walk enters no others
+
+        for path in (Path(place, name) for name in files if not name.startswith(".")):
+            ending = path.suffix.lower()
+            if ending not in IMG_EXTENSIONS:
+                others[ending or "without an ending"] += 1
+            elif not path.is_file():
+                raise unreadable(path, "it is no file")
+            else:
+                yield path
+
+
 def _raise(error: OSError) -> None:
+    """Let `os.walk` stop where a folder cannot be read, which it skips by default."""
     raise error

@@ -33,34 +33,41 @@ class PixelMoments:
     """Moments of each pixel over a split's crops, float64, in units where a white pixel is 1.
 
     count: the number of images. mean, square (E[x^2]), low, high: [C, H, W]. The sums are of
-    integers and exact, so neither the order of the images nor the number of threads changes them.
+    integers and exact, so neither the order of the images nor the number of threads or processes
+    changes them.
 
     batches: a function that returns an iterator over the crops, uint8 [N, C, H, W] each. Several
     processes each pass over a share of their own, at least one image, and get the moments of all.
+
+    Raises:
+        InputError: where there is no image, or the covariance would have too many numbers.
     """
 
     WHITE = 255.0
 
     def __init__(self, batches: Callable[[], Iterable[Tensor]]) -> None:
         self._batches = batches
-        self.count = 0
+        count = 0
         for batch in batches():
             if not len(batch):  # none of its images can be read
                 continue
-            if self.count == 0:
+            if count == 0:
                 total = torch.zeros(batch.shape[1:], dtype=torch.float64)
                 square, low, high = total.clone(), batch[0], batch[0]
-            self.count += len(batch)
+            count += len(batch)
             for part in batch.split(EXACT_IMAGES):
                 x = part.float()
                 total += x.sum(0)
                 square += x.square().sum(0)
             low, high = torch.minimum(low, batch.amin(0)), torch.maximum(high, batch.amax(0))
-        if self.count == 0:
+        if count == 0:
             raise InputError("no training image can be read; preprocess has nothing to learn from")
-        self.count = int(all_reduce(torch.tensor(self.count), "sum"))
+
+        # over all processes
+        self.count = int(all_reduce(torch.tensor(count), "sum"))
         total, square = all_reduce(total, "sum"), all_reduce(square, "sum")
         low, high = all_reduce(low, "min").double(), all_reduce(high, "max").double()
+
         self.mean = total / self.count / self.WHITE
         self.square = square / self.count / self.WHITE**2
         self.low, self.high = low / self.WHITE, high / self.WHITE
@@ -82,8 +89,9 @@ class PixelMoments:
         product = torch.zeros(size, size, dtype=torch.float64)
         for batch in self._batches():
             x = batch.double().flatten(1)
-            product += x.T @ x
+            product += x.T @ x  # of integers and exact, too
         product = all_reduce(product, "sum")
+
         flat = self.mean.flatten()
         return product / self.count / self.WHITE**2 - torch.outer(flat, flat)
 
@@ -149,6 +157,7 @@ def eigenbasis(moments: PixelMoments) -> tuple[Tensor, Tensor]:
     component positive."""
     values, vectors = torch.linalg.eigh(moments.covariance)
     values, rows = values.flip(0).clamp_min(0), vectors.T.flip(0)
+    # an eigenvector may have either sign, so a rule has to choose one
     largest = rows.gather(1, rows.abs().argmax(1, keepdim=True))
     return values, rows * largest.sign()
 
@@ -197,6 +206,7 @@ def residual_power(affine: Affine, moments: PixelMoments) -> float:
     centre = moments.mean - affine.offset
     if affine.matrix is None:
         return float(((moments.variance + centre**2) * affine.scale**2).mean())
+    # for z = M x, E[z_i^2] is the i-th entry of the diagonal of M E[x x^T] M^T
     second = moments.covariance + torch.outer(centre.flatten(), centre.flatten())
     matrix = affine.matrix * affine.scale.expand_as(centre).flatten()
     return float(((matrix @ second) * matrix).sum(1).mean())
@@ -233,6 +243,7 @@ class Preprocess(nn.Module):
         pixels = images.to(offset.dtype)
         if shifts is not None:
             pixels = pixels + shifts.to(offset.dtype)[:, :, None, None]
+
         x = (pixels - offset) * scale
         if self.matrix is None:
             return x
@@ -270,7 +281,11 @@ def fit(method: Method, moments: PixelMoments, scale: float | str) -> Preprocess
     scale: a factor on the result (255 gives the paper's pixel range to a centring method), or
     "unit_rms": divide by the root mean square of the training images' result, one number for all,
     so that methods differ only in centring and conditioning, and the second moment of the first
-    layer's input is 1."""
+    layer's input is 1.
+
+    Raises:
+        InputError: where scale is "unit_rms" and all training images are equal.
+    """
     affine = method(moments)
     if scale == "unit_rms":
         power = residual_power(affine, moments)
@@ -280,11 +295,13 @@ def fit(method: Method, moments: PixelMoments, scale: float | str) -> Preprocess
                 "equal; give a number"
             )
         scale = 1 / math.sqrt(power)
+
+    # moments are in units of white, images in grey levels
     return Preprocess(
-        (affine.offset * PixelMoments.WHITE).float(),
-        (affine.scale * float(scale) / PixelMoments.WHITE).float(),
-        None if affine.matrix is None else affine.matrix.float(),
-        affine.matrix is None or affine.image_form,
+        offset=(affine.offset * PixelMoments.WHITE).float(),
+        scale=(affine.scale * float(scale) / PixelMoments.WHITE).float(),
+        matrix=None if affine.matrix is None else affine.matrix.float(),
+        image_form=affine.matrix is None or affine.image_form,
     )
 
 
@@ -292,7 +309,8 @@ def fit(method: Method, moments: PixelMoments, scale: float | str) -> Preprocess
 
 
 def statistics_key(inputs: JsonObject) -> str:
-    """Return 16 hex digits of `inputs` (plain JSON types) and of the code that fits."""
+    """Return 16 hex digits of `inputs` (plain JSON types) and of the code that fits, so that maps
+    fitted by other code are not taken from the cache."""
     content = hashlib.blake2b(json.dumps(inputs, sort_keys=True).encode(), digest_size=8)
     for module in (__file__, transforms.__file__):
         content.update(Path(str(module)).read_bytes())
@@ -323,18 +341,23 @@ def load_or_fit(
         return known
     fitted = fit()
     if all(all_gather(is_whole())):
-        content = io.BytesIO()
-        torch.save(fitted.fitted(), content)
-        broadcast_from_rank_zero(lambda: write_cache(path, content.getvalue()))
+        # by a broadcast, so that an error of rank 0's disk is one on all
+        broadcast_from_rank_zero(lambda: write_cache(path, _file_content(fitted)))
     return fitted
 
 
 def save_preprocess(fitted: Preprocess, path: Path) -> None:
     """Write a fitted map, whole or not at all."""
-    content = io.BytesIO()  # torch turns the error of a full disk into another
-    torch.save(fitted.fitted(), content)
+    content = _file_content(fitted)
     with atomic_file(path) as file:
-        file.write(content.getvalue())
+        file.write(content)
+
+
+def _file_content(fitted: Preprocess) -> bytes:
+    # In memory first: where a disk is full, torch raises another error than the system's.
+    content = io.BytesIO()
+    torch.save(fitted.fitted(), content)
+    return content.getvalue()
 
 
 def load_preprocess(path: Path) -> Preprocess:

@@ -9,7 +9,7 @@ import random
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,7 +30,7 @@ from rectifiers.runtime.ranges import Range
 
 UNPINNED = "unpinned-"
 MNIST1D = {"num_samples": 8000, "train_split": 0.5}  # beside its authors' settings
-MNIST1D_LEVELS = 24  # grey levels of a standard deviation; 128 is the mean
+MNIST1D_LEVELS, MNIST1D_MEAN = 24, 128  # grey levels of a standard deviation, and of 0
 MNIST1D_DIGESTS = (  # of both splits, signals and labels
     "8c93323500ed0283f7ed963208a81eb7",
     "58ac3bc6dd6087699b6bc55ee62dabe2",
@@ -48,7 +48,9 @@ class Source:
     pinned: for prepared data, whether a `dvc.lock` names them; None for other data. Hashes of
     unpinned data begin with UNPINNED, so that no run and no cached statistics of theirs pass for
     those of pinned data. digests: the hashes of the splits as they were opened, where they are
-    known. remainder: that of what `three_splits` has left of train."""
+    known. Those of `three_splits` are still the original ones, so that the hash of a data set does
+    not depend on how many images are for validation. remainder: the hash of what `three_splits` has
+    left of train."""
 
     name: str
     classes: tuple[str, ...]
@@ -108,30 +110,41 @@ class Source:
         images."""
         if self.digests is not None:
             return self
-        train, *held_out = (
-            split.inspect(cache_dir)
-            if hasattr(split, "inspect")
-            else Inspection(split.digest(), {})
-            for split in self._splits
-        )
-        hashed = replace(self, digests=(train.digest, *(split.digest for split in held_out)))
-        bad = train.unreadable
-        if skip_bad and bad:
-            message = f"{_first(list(bad.values()))}; others take the places of such images"
+        inspections = [_inspect(split, cache_dir) for split in self._splits]
+        source = replace(self, digests=tuple(split.digest for split in inspections))
+
+        train, *held_out = (split.unreadable for split in inspections)
+        fatal = dict(train)
+        if skip_bad and train:
+            message = f"{_first(list(train.values()))}; others take the places of such images"
             warnings.warn(message, stacklevel=2)
-            val = in_splits(hashed).val
-            chosen = val.indices.tolist() if isinstance(val, Part) else []
-            if isinstance(hashed.train, FolderSplit):
-                hashed = replace(hashed, train=replace(hashed.train, unreadable=bad))
-            bad = {index: bad[index] for index in chosen if index in bad}
-        fatal = [*bad.values(), *(text for split in held_out for text in split.unreadable.values())]
-        if fatal:
-            raise InputError(_first(fatal))
-        return hashed
+            val = in_splits(source).val
+            validated = val.indices.tolist() if isinstance(val, Part) else []
+            fatal = {index: train[index] for index in validated if index in train}
+            if isinstance(source.train, FolderSplit):
+                source = replace(source, train=replace(source.train, unreadable=train))
+
+        sentences = list(fatal.values())
+        for unreadable in held_out:
+            sentences += unreadable.values()
+        if sentences:
+            raise InputError(_first(sentences))
+        return source
+
+
+def _inspect(split: Split, cache_dir: Path) -> Inspection:
+    """Return the hash of a split, and what of it cannot be read; images in memory always can."""
+    if hasattr(split, "inspect"):
+        inspection: Inspection = split.inspect(cache_dir)
+        return inspection
+    return Inspection(split.digest(), {})
 
 
 def _first(sentences: Sequence[str]) -> str:
-    return sentences[0] + (f" (and {len(sentences) - 1:,} more)" if len(sentences) > 1 else "")
+    """Return the first sentence, and how many there are beside it."""
+    if len(sentences) == 1:
+        return sentences[0]
+    return f"{sentences[0]} (and {len(sentences) - 1:,} more)"
 
 
 def three_splits(source: Source, val_per_class: int | None = None) -> Source:
@@ -165,18 +178,18 @@ def digits(
     from sklearn.model_selection import train_test_split
 
     bunch = load_digits()
-    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
+    images = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None])
     options = {"stratify": bunch.target, "test_size": val_fraction, "random_state": split_seed}
     try:
-        parts = map(np.sort, train_test_split(np.arange(len(images)), **options))
+        parts = train_test_split(np.arange(len(images)), **options)
     except ValueError as error:
         raise InputError(
             f"data.val_fraction={val_fraction} leaves a class without images in one split; give a "
             "fraction nearer to 0.5"
         ) from error
-    train, val = (
-        ArraySplit(torch.from_numpy(images[part]), bunch.target[part].tolist()) for part in parts
-    )
+
+    whole = ArraySplit(images, bunch.target.tolist())
+    train, val = (take(whole, np.sort(indices)) for indices in parts)
     return Source("digits", tuple("0123456789"), 1, train, val)
 
 
@@ -185,8 +198,8 @@ def mnist1d() -> Source:
     """MNIST-1D (Greydanus and Kobak 2024): 4,000 + 4,000 signals of 40 numbers in ten classes, made
     by the generator of the package `mnist1d` as maps of 1 x 40.
 
-    DEVIATION: the numbers are rounded to 256 levels, 24 to a standard deviation, a fifth of the
-    generator's white noise, so that all machines have the same bytes.
+    DEVIATION: the numbers are rounded to 256 levels, so that all machines have the same bytes. A
+    standard deviation has 24 levels; one level is a fifth of the generator's white noise.
 
     Raises:
         InputError: where the package makes other signals than the pinned ones.
@@ -197,16 +210,13 @@ def mnist1d() -> Source:
     vars(settings).update(MNIST1D)
     states = random.getstate(), np.random.get_state()
     try:
-        made = make_dataset(settings)  # it seeds both generators
+        made = make_dataset(settings)  # it seeds both generators, which are the process's own
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
 
-    def split(part: str) -> ArraySplit:
-        levels = np.rint(128 + MNIST1D_LEVELS * made[f"x{part}"]).clip(0, 255).astype(np.uint8)
-        return ArraySplit(torch.from_numpy(levels)[:, None, None], made[f"y{part}"].tolist())
-
-    train, val = split(""), split("_test")
+    train = _in_grey_levels(made["x"], made["y"])
+    val = _in_grey_levels(made["x_test"], made["y_test"])
     digests = train.digest(), val.digest()
     if digests != MNIST1D_DIGESTS:
         raise InputError(
@@ -216,18 +226,23 @@ def mnist1d() -> Source:
     return Source("mnist1d", tuple("0123456789"), 1, train, val, digests=digests)
 
 
+def _in_grey_levels(signals: np.ndarray, labels: np.ndarray) -> ArraySplit:
+    levels = np.rint(MNIST1D_MEAN + MNIST1D_LEVELS * signals).clip(0, 255).astype(np.uint8)
+    return ArraySplit(torch.from_numpy(levels)[:, None, None], labels.tolist())
+
+
 def noise(classes: int = 6, train: int = 72, val: int = 24, px: int = 96) -> Source:
     """Random colour images in memory, for runs that only exercise the code: results on them mean
     nothing."""
-    generator, names = torch.Generator().manual_seed(0), tuple(str(i) for i in range(classes))
-    splits = (
-        ArraySplit(
-            torch.randint(64, 192, (count, 3, px, px), generator=generator, dtype=torch.uint8),
-            [i % classes for i in range(count)],
-        )
-        for count in (train, val)
-    )
-    return Source("noise", names, 3, next(splits), next(splits))
+    generator = torch.Generator().manual_seed(0)
+
+    def split(count: int) -> ArraySplit:
+        shape = (count, 3, px, px)
+        images = torch.randint(64, 192, shape, generator=generator, dtype=torch.uint8)
+        return ArraySplit(images, [i % classes for i in range(count)])
+
+    names = tuple(str(i) for i in range(classes))
+    return Source("noise", names, 3, split(train), split(val))
 
 
 def root_folder(root: str | None) -> Path:
@@ -288,9 +303,36 @@ def folder(root: str | None = None) -> Source:
     for place in (base, base / "train", base / "val"):
         if not place.is_dir():
             raise InputError(f"{place} is not a folder; data.root must be {layout}")
+
     parts = [part for part in ("train", "val", "test") if (base / part).is_dir()]
     ignored: Counter[str] = Counter()
     images = {part: list_classes(base / part, ignored) for part in parts}
+    classes = tuple(images["train"])
+    _check_classes(base, images)
+
+    splits = {}
+    for part, members in images.items():
+        empty = [name for name in classes if not members.get(name)]
+        if empty and world().rank == 0:
+            few = f"{len(empty):,}, such as {empty[0]}"
+            message = f"data.root={root}: {part} has no images of some classes ({few})"
+            warnings.warn(message, stacklevel=2)
+        paths = [path for name in classes for path in members.get(name, [])]
+        labels = [label for label, name in enumerate(classes) for _ in members.get(name, [])]
+        splits[part] = FolderSplit(base, paths, labels)
+
+    if ignored and world().rank == 0:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in ignored.most_common())
+        message = (
+            f"data.root={root}: {ignored.total():,} files are not read ({counts}); images end in "
+            f"{', '.join(IMG_EXTENSIONS)}"
+        )
+        warnings.warn(message, stacklevel=2)
+    return Source("folder", classes, 3, splits["train"], splits["val"], test=splits.get("test"))
+
+
+def _check_classes(base: Path, images: Mapping[str, Mapping[str, Sequence[Path]]]) -> None:
+    """Refuse classes that cannot be learned or named; images: by split and class."""
     classes = tuple(images["train"])
     if len(classes) < 2:
         raise InputError(
@@ -300,33 +342,18 @@ def folder(root: str | None = None) -> Source:
     if odd := [name for name in classes if not name.isprintable()]:  # they stand in the record
         raise InputError(f"{base / 'train'} has a class {odd[0]!a}; rename it")
     _refuse_two_forms(base, dict.fromkeys(name for members in images.values() for name in members))
-    splits = {}
+
     for part, members in images.items():
         if unknown := [name for name in members if name not in classes]:
             raise InputError(
                 f"{base / part / unknown[0]} is a class that {base / 'train'} has not; add it "
                 f"there or remove it from {part}"
             )
-        lacking = [name for name in classes if not members.get(name)]
-        if lacking and (part == "train" or len(lacking) == len(classes)):
+        empty = [name for name in classes if not members.get(name)]
+        if empty and (part == "train" or len(empty) == len(classes)):
             raise InputError(
-                f"{base / part / lacking[0]} holds no images; add some or remove the class"
+                f"{base / part / empty[0]} holds no images; add some or remove the class"
             )
-        if lacking and world().rank == 0:
-            few = f"{len(lacking):,}, such as {lacking[0]}"
-            message = f"data.root={root}: {part} has no images of some classes ({few})"
-            warnings.warn(message, stacklevel=2)
-        paths = [path for name in classes for path in members.get(name, [])]
-        labels = [label for label, name in enumerate(classes) for _ in members.get(name, [])]
-        splits[part] = FolderSplit(base, paths, labels)
-    if ignored and world().rank == 0:
-        counts = ", ".join(f"{count:,} {kind}" for kind, count in ignored.most_common())
-        message = (
-            f"data.root={root}: {ignored.total():,} files are not read ({counts}); images end in "
-            f"{', '.join(IMG_EXTENSIONS)}"
-        )
-        warnings.warn(message, stacklevel=2)
-    return Source("folder", classes, 3, splits["train"], splits["val"], test=splits.get("test"))
 
 
 def _refuse_two_forms(base: Path, classes: Iterable[str]) -> None:

@@ -60,6 +60,7 @@ class ArraySplit:
     def digest(self) -> str:
         content = hashlib.blake2b(str(tuple(self.images.shape)).encode(), digest_size=16)
         content.update(self.images.contiguous().numpy().tobytes())
+        # with a fixed size and order of bytes, the same on any machine
         content.update(np.asarray(self.labels, dtype="<i8").tobytes())
         return content.hexdigest()
 
@@ -99,11 +100,13 @@ def part_digest(whole: str, indices: np.ndarray) -> str:
 
 
 def take(split: Split, indices: np.ndarray) -> Split:
-    """Return some images of a split, in memory where they are there."""
-    if type(split) is ArraySplit:  # one of the user's own may read its images in another way
+    """Return the images `indices` of a split; of images in memory, a copy in memory."""
+    if type(split) is ArraySplit:  # a class derived from it may read its images in another way
         labels = np.asarray(split.labels)[indices].tolist()
         return ArraySplit(split.images[torch.from_numpy(indices)], labels)
-    return (EncodedPart if hasattr(split, "encoded") else Part)(split, indices)
+    if hasattr(split, "encoded"):
+        return EncodedPart(split, indices)
+    return Part(split, indices)
 
 
 def choose(
@@ -111,11 +114,16 @@ def choose(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ascending (train, val) indices: see `three_splits`.
 
-    Of each class, images are drawn by a hash of its place and of the draw's number, since
-    neighbours in the order of file names may be pictures of one thing."""
+    Of each class, images are drawn by a hash of its place and of the draw's number. They are not
+    simply the last ones: neighbours in the order of file names may be pictures of one thing.
+
+    Raises:
+        InputError: where a class would have no image left to train on.
+    """
     order = np.argsort(labels, kind="stable")
     ends = np.cumsum(np.bincount(labels, minlength=len(classes)))
     by_class = np.split(order, ends[:-1])
+
     chosen: list[int] = []
     for label, (name, members) in enumerate(zip(classes, by_class, strict=True)):
         count = val_per_class or max(1, len(members) // SHARE)
@@ -127,8 +135,9 @@ def choose(
                 "choose and test"
             )
         drawn, draws = set[int](), itertools.count()
-        while len(drawn) < count:
+        while len(drawn) < count:  # a place that is drawn twice counts once
             drawn.add(derive_seed("val", label, next(draws)) % len(members))
         chosen += members[sorted(drawn)].tolist()
+
     val = np.array(sorted(chosen))
     return np.setdiff1d(np.arange(len(labels)), val, assume_unique=True), val

@@ -7,7 +7,6 @@ validation images are the held-out split, for the official test images have no l
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from io import BytesIO
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -81,14 +80,17 @@ def tiny_imagenet(root: str | None = None, cache_dir: str = ".cache") -> Source:
     processes that have it open share its memory.
     """
     pixels = _cached_pixels(Path(cache_dir), root_folder(root))
-    train, val = (
-        ArraySplit(part, [label for label in range(len(CLASSES)) for _ in range(per_class)])
-        for part, per_class in zip(_parts(pixels), PER_CLASS.values(), strict=True)
-    )
+    train, val = (ArraySplit(part, _labels(len(part))) for part in _parts(pixels))
     return Source("tiny_imagenet", CLASSES, 3, train, val, digests=DIGESTS)
 
 
+def _labels(images: int) -> list[int]:
+    """Return the labels of a split, which is sorted by class and has as many images of each."""
+    return [label for label in range(len(CLASSES)) for _ in range(images // len(CLASSES))]
+
+
 def _parts(pixels: Tensor) -> Sequence[Tensor]:
+    """Return the training and the validation images."""
     return pixels.split([len(CLASSES) * per_class for per_class in PER_CLASS.values()])
 
 
@@ -108,24 +110,34 @@ def _other_images(place: Path, reason: str) -> InputError:
 def _cached_pixels(cache_dir: Path, place: Path) -> Tensor:
     """Return all images, uint8 [110000, 3, 64, 64], from the cache or the files."""
     path = cache_dir / "tiny_imagenet" / "pixels.npy"
-    shape = (len(CLASSES) * sum(PER_CLASS.values()), *SHAPE)
-
-    def inspect() -> Inspection:
-        return Inspection(" ".join(_digests(kept)), {})
-
-    try:
-        array = np.load(path, mmap_mode="c", allow_pickle=False)  # only written to in memory
-        if array.shape == shape and array.dtype == np.uint8:
-            kept = torch.from_numpy(array)
-            if cached_inspection(cache_dir, [path], "pixels", inspect).digest == " ".join(DIGESTS):
-                return kept
-    except (OSError, EOFError, ValueError):  # it is missing or damaged
-        pass
+    cached = _load_cached(cache_dir, path)
+    if cached is not None:
+        return cached
     pixels = _read(place)
     if _digests(pixels) != DIGESTS:
         raise _other_images(place, "their pixels have another hash")
     write_cache(path, pixels.numpy())
     return pixels
+
+
+def _load_cached(cache_dir: Path, path: Path) -> Tensor | None:
+    """Return the images of the cache, or None where the file is missing, damaged or another's."""
+    shape = (len(CLASSES) * sum(PER_CLASS.values()), *SHAPE)
+    try:
+        # Mapped, so that processes share its memory; what is written to it stays in memory ("c").
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+        if array.shape != shape or array.dtype != np.uint8:
+            return None
+        pixels = torch.from_numpy(array)
+
+        def inspect() -> Inspection:
+            return Inspection(" ".join(_digests(pixels)), {})
+
+        # hashing 1.4 GB takes a while, and is left out while the file has not changed
+        inspection = cached_inspection(cache_dir, [path], "pixels", inspect)
+    except (OSError, EOFError, ValueError):
+        return None
+    return pixels if inspection.digest == " ".join(DIGESTS) else None
 
 
 def _read(place: Path) -> Tensor:
@@ -138,8 +150,11 @@ def _read(place: Path) -> Tensor:
             f"({ADDRESS}), unpacked or not, or choose data=digits, which needs no files"
         )
     try:
-        with nullcontext() if path.is_dir() else ZipFile(path) as archive:
-            listing, read = _open_archive(archive) if archive else _open_folder(path)
+        if path.is_dir():
+            listing, read = _open_folder(path)
+            return _decode(_ordered(listing, read, path), read, path)
+        with ZipFile(path) as archive:
+            listing, read = _open_archive(archive)
             return _decode(_ordered(listing, read, path), read, path)
     except InputError:
         raise
@@ -148,28 +163,33 @@ def _read(place: Path) -> Tensor:
 
 
 def _open_folder(base: Path) -> tuple[Listing, Reader]:
-    listing = {
-        split: {
-            name: [path.relative_to(base).as_posix() for path in paths]
-            for name, paths in list_classes(base / split).items()
-        }
-        for split in PER_CLASS
-        if (base / split).is_dir()
-    }
+    """List a folder, be it the official one or one of image folders."""
+    listing: Listing = {}
+    for split in PER_CLASS:
+        if (base / split).is_dir():
+            listing[split] = {
+                name: [path.relative_to(base).as_posix() for path in paths]
+                for name, paths in list_classes(base / split).items()
+            }
+
     is_official = (base / "val" / "images").is_dir()
     if (base / "test").is_dir() and not is_official:
         raise InputError(
             f"{base / 'test'} is not usable: Tiny-ImageNet's test images have no labels, and its "
             "val images are the test; remove the folder"
         )
-    return listing, lambda name: (base / name).read_bytes()
+
+    def read(name: str) -> bytes:
+        return (base / name).read_bytes()
+
+    return listing, read
 
 
 def _open_archive(archive: ZipFile) -> tuple[Listing, Reader]:
     """List the official archive, of which no member is written to disk."""
     listing: Listing = {split: {} for split in PER_CLASS}
     for name in sorted(archive.namelist()):
-        match name.split("/"):
+        match name.split("/"):  # <FOLDER>/train/<wnid>/images/<file>, <FOLDER>/val/images/<file>
             case [top, split, group, *_, file] if top == FOLDER and split in listing:
                 if file.endswith(".JPEG") and not file.startswith("."):
                     listing[split].setdefault(group, []).append(name.removeprefix(f"{FOLDER}/"))
@@ -190,7 +210,7 @@ def _ordered(listing: Listing, read: Reader, place: Path) -> list[str]:
     names = []
     for split, per_class in PER_CLASS.items():
         classes = listing.get(split, {})
-        if split == "val" and set(classes) == {"images"}:
+        if split == "val" and set(classes) == {"images"}:  # the official form
             classes = _annotated(classes["images"], read(ANNOTATIONS).decode())
         sizes = {wnid: len(files) for wnid, files in classes.items()}
         if sizes != dict.fromkeys(CLASSES, per_class):

@@ -27,10 +27,10 @@ class Geometry:
 
     flip: whether half of the images are mirrored. scale_jitter_px: the shorter side is drawn from
     this range, both ends included, instead of `resize_px`. color_sigma: the colour shift of
-    Krizhevsky et al. (2012), 0.1 there; 0 for none.
-    color_scale: the factors of the drawn numbers, a key of `COLOR_SCALES`. pad_px: black pixels
-    added to each side of a resized training image; the centre view is of the image without them.
-    signal: whether an image is a row of `crop_px` numbers, and so is the crop.
+    Krizhevsky et al. (2012), 0.1 there; 0 for none. color_scale: the factors of the drawn numbers,
+    a key of `COLOR_SCALES`. pad_px: black pixels added to each side of a resized training image;
+    the centre view is of the image without them. signal: whether an image is a row of `crop_px`
+    numbers, and so is the crop.
     """
 
     resize_px: int
@@ -75,7 +75,9 @@ COLOR_VECTORS = np.array(
 )
 COLOR_SCALES = {"eigenvalues": COLOR_VALUES, "roots": np.sqrt(COLOR_VALUES)}
 WHITE = 255
-DRAWS = 8  # random numbers an image: for its side, row, column, mirroring and colours; one is spare
+# Random numbers of an image, in this order: for its shorter side, the crop's row and column,
+# mirroring, and three for the colours. One is spare: 8 of 8 bytes are the longest blake2b hash.
+DRAWS = 8
 SMALLEST_DRAW = 2.0**-53  # apart from 0
 MAX_RESIZED_BYTES = 2**30  # of the images of an `ArrayViews`
 
@@ -120,7 +122,8 @@ def draw_numbers(seed: int, epoch: int, indices: Sequence[int]) -> np.ndarray:
     set-up."""
     names = (f"augmentation {seed} {epoch} {index}".encode() for index in indices)
     hashes = b"".join(hashlib.blake2b(name, digest_size=8 * DRAWS).digest() for name in names)
-    return (np.frombuffer(hashes, dtype="<u8").reshape(-1, DRAWS) >> 11) * SMALLEST_DRAW
+    words = np.frombuffer(hashes, dtype="<u8").reshape(-1, DRAWS)
+    return (words >> 11) * SMALLEST_DRAW  # a float64 holds 53 of the 64 bits
 
 
 def draw_plan(
@@ -129,10 +132,14 @@ def draw_plan(
     """Draw the plan of a training image of `shape` (height, width): a pure function of the
     arguments, so that neither workers nor ranks nor restarts change the network's input."""
     (numbers,) = draw_numbers(seed, epoch, [index])
+
     low, high = geometry.scale_jitter_px or (geometry.resize_px, geometry.resize_px)
     size = resized(*shape, low + int(numbers[0] * (high - low + 1)))
+
+    # how many places there are for the crop's first row and column
     rows, columns = (size[i] + 2 * geometry.pad_px - geometry.crop[i] + 1 for i in (0, 1))
     corner = int(numbers[1] * rows), int(numbers[2] * columns)
+
     mirrored = bool(numbers[3] < 0.5) and geometry.flip
     shift = color_shift(geometry, numbers)
     return Plan(size, corner, geometry.crop, mirrored, shift, geometry.pad_px)
@@ -144,7 +151,7 @@ def color_shift(geometry: Geometry, numbers: np.ndarray) -> np.ndarray | None:
         return None
     from scipy.special import ndtri  # here and not above: most runs shift no colours
 
-    # normal: the inverse of its distribution
+    # The normal distribution's inverse makes uniform numbers normal; of 0 it would be infinite.
     alphas = geometry.color_sigma * ndtri(numbers[4:7] + SMALLEST_DRAW / 2)
     return WHITE * (COLOR_VECTORS @ (COLOR_SCALES[geometry.color_scale] * alphas))
 
@@ -181,32 +188,34 @@ class Reader:
         """Write a view of each image into `out`, uint8 [N, C, height, width]; return the
         plans of the views.
 
-        For an image that cannot be read, its error takes the plan's place, and its view is
-        undefined."""
+        plans_for: makes each image's plan from its height and width. For an image that cannot be
+        read, its error takes the plan's place, and its view is undefined."""
         # First all files and plans, then all pixels: each part stays in the cache, which is a tenth
         # faster.
-        opened = [self._open(*wanted) for wanted in zip(indices, plans_for, strict=True)]
+        opened = [self._open(*request) for request in zip(indices, plans_for, strict=True)]
         results: list[Plan | InputError] = []
         for view, (encoded, plan), index, plan_for in zip(
             out, opened, indices, plans_for, strict=True
         ):
-            if plan is None or plan.pad_px:
-                results.append(self._read_by_pillow(index, plan_for, view))
-            elif jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view):
+            if plan is not None and _decode_crop(encoded, plan, view):
                 results.append(plan)
             else:
                 results.append(self._read_by_pillow(index, plan_for, view))
         return results
 
     def _open(self, index: int, plan_for: PlanFor) -> tuple[bytes, Plan | None]:
+        """Return an image's file with its plan; None where the file is not for the C decoder."""
+        if self.encoded is None:
+            return b"", None
         try:
-            encoded = b"" if self.encoded is None else self.encoded(index)
-            shape = jpeg.read_size(encoded) if encoded else None
+            encoded = self.encoded(index)
+            shape = jpeg.read_size(encoded)
             return encoded, None if shape is None else plan_for(shape)
-        except InputError:  # _read_by_pillow raises it again
+        except InputError:  # _read_by_pillow meets it again
             return b"", None
 
     def _read_by_pillow(self, index: int, plan_for: PlanFor, view: Tensor) -> Plan | InputError:
+        """Write an image's view, and return its plan or why it cannot be used."""
         try:
             image = self.split.image(index)
         except InputError as error:
@@ -217,6 +226,13 @@ class Reader:
             return InputError(f"image {index} cannot be used: {error}")
         view.copy_(apply_plan(plan, image))
         return plan
+
+
+def _decode_crop(encoded: bytes, plan: Plan, view: Tensor) -> bool:
+    """Write the view of a JPEG file by the C decoder; return False where Pillow has to."""
+    if plan.pad_px:  # the decoder crops within the image alone
+        return False
+    return jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view)
 
 
 class ArrayViews:
@@ -237,8 +253,9 @@ class ArrayViews:
         for each."""
         if type(split) is not ArraySplit or geometry.scale_jitter_px or not len(split.labels):
             return None
+
         first = resize_shorter(split.images[0], geometry.resize_px)
-        if first.shape == split.images.shape[1:]:
+        if first.shape == split.images.shape[1:]:  # they have the size already
             return cls(split.images, geometry)
         if first.numel() * len(split.labels) > MAX_RESIZED_BYTES:
             return None
@@ -252,12 +269,16 @@ class ArrayViews:
         [n, 3], of n `indices`."""
         geometry, (height, width) = self.geometry, self.geometry.crop
         numbers = draw_numbers(seed, epoch, indices)
-        images, rows = self.images, torch.tensor(indices)
-        if geometry.pad_px:
-            images, rows = pad(images[rows], geometry.pad_px), torch.arange(len(rows))
+
+        images, places = self.images, torch.tensor(indices)
+        if geometry.pad_px:  # of this batch alone
+            images, places = pad(images[places], geometry.pad_px), torch.arange(len(places))
+
         corners = numbers[:, 1:3] * (np.array(images.shape[-2:]) - geometry.crop + 1)
         tops, lefts = torch.from_numpy(corners.astype(np.int64)).T
-        views = images.unfold(2, height, 1).unfold(3, width, 1)[rows, :, tops, lefts]
+        crops = images.unfold(2, height, 1).unfold(3, width, 1)  # all there are, without a copy
+        views = crops[places, :, tops, lefts]
+
         if geometry.flip:
             mirrored = torch.from_numpy(numbers[:, 3] < 0.5)
             views[mirrored] = views[mirrored].flip(-1)
@@ -268,6 +289,7 @@ class ArrayViews:
 
     def centered(self, indices: Sequence[int]) -> Tensor:
         """Return the central views, uint8 [n, C, height, width], of n `indices`."""
-        shape, (height, width) = self.images.shape[-2:], self.geometry.crop
-        top, left = center_plan(self.geometry, (shape[0], shape[1])).corner
+        rows, columns = self.images.shape[-2:]
+        top, left = center_plan(self.geometry, (rows, columns)).corner
+        height, width = self.geometry.crop
         return self.images[torch.tensor(indices), :, top : top + height, left : left + width]

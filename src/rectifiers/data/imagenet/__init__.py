@@ -25,6 +25,9 @@ def imagenet(root: str = "data/prepared/imagenet") -> Source:
 
     The source is `pinned` where a committed lock of the project names this manifest, and so every
     byte.
+
+    Raises:
+        InputError: where files are missing, or differ from the manifest in size or index.
     """
     base = Path(root)
     manifest = read_manifest(base)
@@ -67,10 +70,15 @@ def is_pinned(manifest: bytes, project: Path) -> bool:
     Of a lock the commit counts, not the present file, because `dvc repro` writes whatever came out
     into it; outside a git repository, the present file does.
     """
-    md5, in_git = hashlib.md5(manifest).hexdigest(), git("rev-parse", "--git-dir", at=project)
+    md5 = hashlib.md5(manifest).hexdigest()
+    in_git = git("rev-parse", "--git-dir", at=project) is not None
     for lock in locks(project):
-        text = None if in_git is None else git("show", f"HEAD:./{lock.name}", at=lock.parent) or ""
-        outs = {} if text == "" else locked_outs(lock, text)
+        text = None
+        if in_git:
+            text = git("show", f"HEAD:./{lock.name}", at=lock.parent)
+            if not text:  # the lock is not committed
+                continue
+        outs = locked_outs(lock, text)
         if any(path.name == MANIFEST and out == md5 for path, out in outs.items()):
             return True
     return False

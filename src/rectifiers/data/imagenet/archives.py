@@ -74,7 +74,8 @@ class Devkit:
     val_labels: tuple[int, ...]
 
 
-# lists the images of one class, the unit of work between two commits of a preparation
+# Lists the images of one class, the unit of work between two commits of a preparation. It is called
+# when the class's turn comes, because listing reads all headers of a tar.
 Members = Callable[[], list[Member]]
 
 
@@ -179,6 +180,9 @@ def read_devkit(path: Path, classes: int, val_images: int) -> Devkit:
     The ground truth is given in ILSVRC2012_IDs, whose order is not that of the labels: a label is
     the position of the class among the sorted WNIDs. `meta.mat` maps one to the other; it lists
     inner nodes, too.
+
+    Raises:
+        InputError: where the archive cannot be read, or holds anything else.
     """
     try:
         with tarfile.open(path, "r:gz") as kit:
@@ -195,7 +199,8 @@ def read_devkit(path: Path, classes: int, val_images: int) -> Devkit:
         truth = [int(line) for line in ground_truth.decode("ascii").split()]
     except Exception as error:  # a hostile file can raise anything
         raise refused(path, f"cannot be read as the devkit ({error!r})") from error
-    words_of = dict(leaves.values())
+
+    words_of = dict(leaves.values())  # by WNID
     wnids = tuple(sorted(words_of))
     if (
         sorted(leaves) != list(range(1, classes + 1))
@@ -206,6 +211,7 @@ def read_devkit(path: Path, classes: int, val_images: int) -> Devkit:
     ):
         what = f"{classes} classes, each by its id and WNID, and {val_images:,} labels of theirs"
         raise refused(path, f"must have {what}")
+
     labels = tuple(wnids.index(leaves[number][0]) for number in truth)
     return Devkit(wnids, tuple(words_of[wnid] for wnid in wnids), labels)
 

@@ -12,6 +12,7 @@ from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.schema import JsonObject
 
 BATCH = 64  # images that a thread reads at a time
+WHITE = 255
 # of the pinned eigenvalues and eigenvectors; an eigensolver's last bits differ between machines
 DIGITS = 9
 
@@ -27,6 +28,7 @@ def measure_colors(split: Split, geometry: Geometry, threads: int) -> tuple[Json
     images, side = len(split.labels), geometry.crop_px
     source = Source("statistics", (), 3, split, split)
     views = CenterDataset(source, "train", geometry, skip_bad=False)
+
     places = range(images)
     batches = [places[start : start + BATCH] for start in places[::BATCH]]
     total, products = np.zeros((3, side, side), np.int64), np.zeros((3, 3), np.int64)
@@ -37,15 +39,10 @@ def measure_colors(split: Split, geometry: Geometry, threads: int) -> tuple[Json
             pixels = crops.transpose(0, 1).flatten(1).double()
             products += (pixels @ pixels.T).numpy().astype(np.int64)  # exact: below 2^53
             advance(len(crops))
-    count, sums = images * side**2, total.sum((1, 2)).tolist()
-    # In integers as far as possible: count^2 cov = count sum(xy) - sum(x) sum(y). Python's have no
-    # limit.
-    means = np.array(sums, object)
-    scaled = count * products.astype(object) - np.outer(means, means)
-    covariance = (scaled / (count * 255) ** 2).astype(float)
-    values, vectors = np.linalg.eigh(covariance)
-    values, vectors = values[::-1], vectors[:, ::-1]
-    vectors = vectors * np.sign((vectors * COLOR_VECTORS).sum(0))  # nearer to the quoted vector
+
+    num_pixels, sums = images * side**2, total.sum((1, 2)).tolist()
+    covariance = _covariance(num_pixels, sums, products)
+    values, vectors = _eigenbasis(covariance)
     statistics = {
         "data": split.digest(),
         "resize_px": geometry.resize_px,
@@ -53,20 +50,40 @@ def measure_colors(split: Split, geometry: Geometry, threads: int) -> tuple[Json
         "mean_image": {"images": images},
         "channels": {
             "images": images,
-            "pixels": count,
-            "mean": [part / (count * 255) for part in sums],
+            "pixels": num_pixels,
+            "mean": [part / (num_pixels * WHITE) for part in sums],
             "std": np.sqrt(covariance.diagonal()).tolist(),
         },
         "rgb_covariance": {
             "images": images,
-            "pixels": count,
+            "pixels": num_pixels,
             "matrix": covariance.tolist(),
-            "eigenvalues": (values.round(DIGITS) + 0.0).tolist(),
-            "eigenvectors": (vectors.round(DIGITS) + 0.0).tolist(),
+            "eigenvalues": values.tolist(),
+            "eigenvectors": vectors.tolist(),
         },
         "quoted_for_imagenet": {
             "eigenvalues": COLOR_VALUES.tolist(),
             "eigenvectors": COLOR_VECTORS.tolist(),
         },
     }
-    return statistics, total / (images * 255)
+    return statistics, total / (images * WHITE)
+
+
+def _covariance(count: int, sums: list[int], products: np.ndarray) -> np.ndarray:
+    """Return the covariance [3, 3] of RGB with white at 1, from sums over `count` pixels.
+
+    sums: of each channel. products: of each pair of channels, int64 [3, 3]. All is computed in
+    integers up to the last division: count^2 cov(x, y) = count sum(xy) - sum(x) sum(y)."""
+    by_channel = np.array(sums, object)  # Python's integers have no limit
+    scaled = count * products.astype(object) - np.outer(by_channel, by_channel)
+    return (scaled / (count * WHITE) ** 2).astype(float)
+
+
+def _eigenbasis(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the eigenvalues, descending, and the eigenvectors as columns, rounded."""
+    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    # an eigenvector may have either sign: the one that is nearer to the quoted vector
+    signs = np.sign((vectors * COLOR_VECTORS).sum(0))
+    # 0 is added because -0.0 would be written as such
+    return values.round(DIGITS) + 0.0, (vectors * signs).round(DIGITS) + 0.0

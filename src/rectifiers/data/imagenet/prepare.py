@@ -74,6 +74,7 @@ def prepare(expected: Expected, root: Path, *, store: str, shard_bytes: int, thr
     tile = jpeg.tile if store == "tiled" else None
     archives = {name: {"md5": md5} for name, md5 in expected.md5s.items()}
     plan = {"format": FORMAT, "store": store, "shard_bytes": shard_bytes, "archives": archives}
+
     with _in_progress(part, plan), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's, of metadata
         devkit = read_devkit(
@@ -84,6 +85,8 @@ def prepare(expected: Expected, root: Path, *, store: str, shard_bytes: int, thr
                 classes = list_classes(expected, archive, devkit)
                 _store(part, split, archive, classes, shard_bytes, tile, threads)
         _finish(part, plan, expected, devkit)
+
+        # one rename, so that `root` is never there in part
         if root.exists():
             shutil.rmtree(root)
         (part / "store").rename(root)
@@ -116,6 +119,7 @@ def _in_progress(part: Path, plan: JsonObject) -> Iterator[None]:
 
 
 def _keep_work_of(plan: JsonObject, part: Path) -> None:
+    """Leave in `part` only what an earlier call completed by the same plan."""
     try:
         known = json.loads((part / "plan.json").read_bytes())
     except (OSError, ValueError):
@@ -138,8 +142,8 @@ def _keep_work_of(plan: JsonObject, part: Path) -> None:
 
 @dataclass(frozen=True)
 class Stored:
-    """The bytes to store, the image's height and width, and what was done: KEPT, TILED or
-    PIXELS."""
+    """An image as it is stored: its bytes, its height and width, and what was done with the
+    original: KEPT, TILED or PIXELS."""
 
     body: bytes
     shape: tuple[int, int]
@@ -157,6 +161,7 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
         pixels = image.convert("RGB")
     except Exception as error:  # a hostile file can raise anything
         raise refused(name, f"cannot be read as an image ({error})") from error
+
     body, way = original, KEPT
     if image.mode == "CMYK" or image.format == "PNG":  # libjpeg gives no RGB for four inks
         file = io.BytesIO()
@@ -164,6 +169,7 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
         body, way = file.getvalue(), PIXELS
     elif tile is not None and (tiled := tile(original)) is not None:
         body, way = tiled, TILED
+
     if way != KEPT:
         with Image.open(io.BytesIO(body), formats=("JPEG", "PPM")) as after:
             if after.convert("RGB").tobytes() != pixels.tobytes():
@@ -184,31 +190,57 @@ def _store(
 ) -> None:
     """Store the images of one split. A class is one step, which is left out where an earlier call
     has completed it."""
-    file, end = Path(archive.name).name, (0, 0)
+    end = (0, 0)  # the shard and the byte at which the next class begins
+    size = os.fstat(archive.fileno()).st_size
+    with progress_bar(f"storing {split}", size, "bytes") as advance:
+        for label, (wnid, members) in enumerate(classes.items()):
+            step = part / "steps" / split / f"{label:05d}.json"
+            if not step.is_file():
+                with closing(ShardWriter(part / "store" / split, end, shard_bytes)) as shards:
+                    stored = _stored_in_order(archive, members(), tile, threads)
+                    images = _store_class(shards, f"{split}/{wnid}", label, stored)
+                write_text(step, json.dumps(images))  # last: with it the class is stored
+            images = json.loads(step.read_bytes())
+            offset, length, _, shard, *_ = images[-1]["row"]
+            end = (shard, offset + length)
+            advance(sum(image["read"] for image in images))
+
+
+def _stored_in_order(
+    archive: BinaryIO, members: Iterable[Member], tile: Transcoder | None, threads: int
+) -> Iterator[tuple[Member, str, Stored]]:
+    """Yield each member of an archive, the hash of its bytes, and its stored form."""
+    file = Path(archive.name).name
+    originals = ((member, read_member(archive, file, member)) for member in members)
 
     def convert(member_and_original: tuple[Member, bytes]) -> tuple[Member, str, Stored]:
         member, original = member_and_original
         digest = hashlib.blake2b(original, digest_size=16).hexdigest()
         return member, digest, to_stored(original, f"{file}: {member.name}", tile)
 
-    size = os.fstat(archive.fileno()).st_size
-    with progress_bar(f"storing {split}", size, "bytes") as advance:
-        for label, (wnid, members) in enumerate(classes.items()):
-            step, images = part / "steps" / split / f"{label:05d}.json", []
-            if not step.is_file():
-                originals = ((member, read_member(archive, file, member)) for member in members())
-                with closing(ShardWriter(part / "store" / split, end, shard_bytes)) as shards:
-                    for member, digest, stored in map_in_order(convert, originals, threads):
-                        shard, offset = shards.add(stored.body)
-                        crc = zlib.crc32(stored.body)
-                        row = offset, len(stored.body), crc, shard, label, *stored.shape
-                        image = {"name": f"{split}/{wnid}/{member.name}", "way": stored.way}
-                        images.append({**image, "row": row, "digest": digest, "read": member.bytes})
-                write_text(step, json.dumps(images))  # last: with it the class is stored
-            images = json.loads(step.read_bytes())
-            offset, length, _, shard, *_ = images[-1]["row"]
-            end = (shard, offset + length)
-            advance(sum(image["read"] for image in images))
+    return map_in_order(convert, originals, threads)
+
+
+def _store_class(
+    shards: ShardWriter, folder: str, label: int, images: Iterable[tuple[Member, str, Stored]]
+) -> list[JsonObject]:
+    """Append the images of a class, and return what the index and the manifest need of each.
+
+    row: as in INDEX. digest: of the original, for the hash of the data. read: the original's bytes,
+    for the progress bar of a later call."""
+    entries = []
+    for member, digest, stored in images:
+        shard, offset = shards.add(stored.body)
+        crc = zlib.crc32(stored.body)
+        entry = {
+            "name": f"{folder}/{member.name}",
+            "way": stored.way,
+            "row": (offset, len(stored.body), crc, shard, label, *stored.shape),
+            "digest": digest,
+            "read": member.bytes,
+        }
+        entries.append(entry)
+    return entries
 
 
 def map_in_order(
@@ -236,6 +268,7 @@ def map_in_order(
 
 
 def _images(part: Path, split: str) -> Iterator[JsonObject]:
+    """Yield what is known of each stored image of a split, in order; see `_store_class`."""
     for path in sorted((part / "steps" / split).iterdir()):
         yield from json.loads(path.read_bytes())
 
@@ -243,8 +276,9 @@ def _images(part: Path, split: str) -> Iterator[JsonObject]:
 def _finish(part: Path, plan: JsonObject, expected: Expected, devkit: Devkit) -> None:
     """Write the indexes, and the manifest with the hash of every file; never hold all images' names
     in memory."""
-    ways, splits, files, store = Counter[str](), {}, {}, part / "store"
-    as_pixels: list[str] = []
+    store, ways, as_pixels = part / "store", Counter[str](), list[str]()
+    splits: JsonObject = {}
+    files: JsonObject = {}
     for split in SPLITS:
         index = np.fromiter((tuple(image["row"]) for image in _images(part, split)), dtype=INDEX)
         if split == "train" and len(index) != expected.train_images:
@@ -252,23 +286,18 @@ def _finish(part: Path, plan: JsonObject, expected: Expected, devkit: Devkit) ->
             raise refused(expected.archives["train"].path, f"holds {counts}")
         with atomic_file(store / split / "index.npy") as file:
             np.save(file, index, allow_pickle=False)
-        shards = [shard_name(number) for number in range(int(index["shard"][-1]) + 1)]
-        total = int(index["length"].sum(dtype=np.uint64))
-        with progress_bar(f"hashing {split}", total, "bytes") as advance:
-            for name in ("index.npy", *shards):
-                path = store / split / name
-                size = path.stat().st_size
-                files[f"{split}/{name}"] = {"bytes": size, "sha256": file_sha256(path)}
-                advance(size)
+
+        files |= _hash_files(store, split, index)
         digest = digest_files(
-            (image["name"], image["row"][4], bytes.fromhex(image["digest"]))
-            for image in _images(part, split)
+            (image["name"], label, bytes.fromhex(image["digest"]))
+            for image, label in zip(_images(part, split), index["label"].tolist(), strict=True)
         )
         splits[split] = {"images": len(index), "digest": digest}
         for image in _images(part, split):
             ways[image["way"]] += 1
             if image["way"] == PIXELS:
                 as_pixels.append(image["name"])
+
     names = zip(devkit.wnids, devkit.words, strict=True)
     manifest = {
         **plan,
@@ -279,3 +308,17 @@ def _finish(part: Path, plan: JsonObject, expected: Expected, devkit: Devkit) ->
         "stored_as_pixels": as_pixels,
     }
     write_text(store / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+
+
+def _hash_files(store: Path, split: str, index: np.ndarray) -> JsonObject:
+    """Return the size and the hash of a split's index and shards, as the manifest has them."""
+    files = {}
+    shards = [shard_name(number) for number in range(int(index["shard"][-1]) + 1)]
+    total = int(index["length"].sum(dtype=np.uint64))
+    with progress_bar(f"hashing {split}", total, "bytes") as advance:
+        for name in ("index.npy", *shards):
+            path = store / split / name
+            size = path.stat().st_size
+            files[f"{split}/{name}"] = {"bytes": size, "sha256": file_sha256(path)}
+            advance(size)
+    return files

@@ -94,11 +94,14 @@ def _checked_sizes(manifest: JsonObject) -> dict[str, int]:
             raise ValueError(f"it names no index of {split}")
         if sizes[f"{split}/index.npy"] > LARGEST_INDEX:
             raise ValueError(f"its index of {split} is larger than {LARGEST_INDEX:,} bytes")
-        int(manifest["splits"][split]["images"])
+        if not isinstance(manifest["splits"][split]["images"], int):
+            raise ValueError(f"it gives no number of images of {split}")
+
     texts = [manifest["splits"][split]["digest"] for split in SPLITS]
     texts += [facts["sha256"] for facts in manifest["files"].values()]
     texts += [facts["wnid"] for facts in manifest["classes"]]
-    "".join(texts)  # a TypeError where one is no text
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a hash or a class of it is no text")
     return sizes
 
 
@@ -169,6 +172,7 @@ class ShardSplit:
             self._index = np.load(self.folder / "index.npy", mmap_mode="r", allow_pickle=False)
         except Exception as error:  # numpy evaluates the header as Python text
             raise unreadable(self.folder / "index.npy", error, PULL) from error
+
         ends = np.array([files[shard]["bytes"] for shard in shards], dtype=np.uint64)
         images = manifest["splits"][name]["images"]
         if not self._index_fits(ends, classes=len(manifest["classes"]), images=images):
@@ -176,11 +180,14 @@ class ShardSplit:
                 f"{self.folder / 'index.npy'} does not fit the shards beside it; prepare the "
                 "archives again"
             )
+        # two bytes a label, and Python's numbers on access
         labels = np.ascontiguousarray(self._index["label"]).astype("=u2")
         self.labels: Sequence[int] = array("H", labels.tobytes())
         self._files: dict[int, FileIO] = {}
 
     def _index_fits(self, ends: np.ndarray, classes: int, images: int) -> bool:
+        """Return whether every row names bytes within a shard. ends: uint64 [shards], their
+        sizes."""
         index = self._index
         if index.dtype != INDEX or index.shape != (images,) or not images or not len(ends):
             return False
@@ -192,6 +199,7 @@ class ShardSplit:
             return False
         return bool((length <= end).all() and (index["offset"] <= end - length).all())
 
+    # A copy in another process maps the index and opens the shards for itself.
     def __getstate__(self) -> JsonObject:
         return {**self.__dict__, "_files": {}, "_index": self._index.filename}
 

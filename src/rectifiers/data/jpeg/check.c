@@ -44,11 +44,13 @@ int rectifiers_check(const uint8_t *jpeg, size_t size, char *text) {
     memset(&source, 0, sizeof source);
     memset(&progress, 0, sizeof progress);
     text[0] = '\0';
+
     listener.text = text;
     source.err = set_trap(&listener.trap);
     source.err->emit_message = listen;
     progress.progress_monitor = count_scans;
     if (size == 0) return NOT_HANDLED;
+
     if (!setjmp(listener.trap.escape)) {
         jpeg_create_decompress(&source);
         source.progress = &progress;

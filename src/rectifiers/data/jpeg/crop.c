@@ -54,6 +54,7 @@ static enum outcome assemble(struct work *work, const uint8_t *jpeg, struct box 
     int tile_width = layout->restart_mcus * layout->mcu_width;
     int first_row = box->top / layout->mcu_height, last_row = (box->bottom - 1) / layout->mcu_height;
     int first = box->left / tile_width, last = (box->right - 1) / tile_width;
+
     size_t total = layout->scan_at + 2, tiles = 0;
     for (int row = first_row; row <= last_row; row++) {
         const size_t *start = work->starts + (size_t)row * (size_t)a_row;
@@ -61,14 +62,19 @@ static enum outcome assemble(struct work *work, const uint8_t *jpeg, struct box 
     }
     uint8_t *out = work->assembled = malloc(total);
     if (!out) return NO_MEMORY;
+
     box->top = first_row * layout->mcu_height;
     box->left = first * tile_width;
     box->bottom = least(layout->height, (last_row + 1) * layout->mcu_height);
     box->right = least(layout->width, (last + 1) * tile_width);
+
+    /* The header is the whole image's, but for its height and width. */
     memcpy(out, jpeg, layout->scan_at);
     int height = box->bottom - box->top, width = box->right - box->left;
     uint8_t sizes[4] = {(uint8_t)(height >> 8), (uint8_t)height, (uint8_t)(width >> 8), (uint8_t)width};
     memcpy(out + layout->height_at, sizes, 4);
+
+    /* Restart markers count from 0 to 7 over and over, and the last tile ends the image instead. */
     uint8_t *end = out + layout->scan_at;
     for (int row = first_row; row <= last_row; row++) {
         const size_t *start = work->starts + (size_t)row * (size_t)a_row;
@@ -76,46 +82,68 @@ static enum outcome assemble(struct work *work, const uint8_t *jpeg, struct box 
             size_t length = start[i + 1] - start[i]; /* with the marker at its end */
             memcpy(end, jpeg + start[i], length);
             end += length;
-            end[-1] = (uint8_t)(0xD0 + (tiles & 7));
+            end[-1] = (uint8_t)(RESTART + (tiles & 7));
         }
     }
-    end[-1] = 0xD9;
+    end[-1] = END_OF_IMAGE;
     *size = (size_t)(end - out);
     return DONE;
 }
 
-static enum outcome decode(struct work *work, const uint8_t *jpeg, size_t size, struct box need, int mirrored,
-                           uint8_t *planes) {
-    struct layout *layout = &work->layout;
-    struct jpeg_decompress_struct *decoder = &work->decoder;
-    struct box box = with_context(need, layout->height, layout->width);
-    struct box frame = {0, layout->height, 0, layout->width}; /* of the file that is decoded, in the image */
+/* Check the whole scan; of a file with restart markers, leave in `work->assembled` only the tiles that touch `box`.
+   `jpeg` and `size` become the file to decode, and `frame` the part of the image that it holds. */
+static enum outcome choose_file(struct work *work, const uint8_t **jpeg, size_t *size, struct box box,
+                                struct box *frame) {
+    const struct layout *layout = &work->layout;
     int across = (layout->width + layout->mcu_width - 1) / layout->mcu_width;
     size_t tiles = tiles_of(layout);
     int tiled = layout->restart_mcus && layout->restart_mcus <= across && across % layout->restart_mcus == 0;
-    if (tiles > size) return NOT_HANDLED;
+    if (tiles > *size) return NOT_HANDLED; /* a tile has a byte at least */
     if (tiled && !(work->starts = malloc(sizeof(size_t) * (tiles + 1)))) return NO_MEMORY;
-    if (read_scan(jpeg, size, layout, tiles, work->starts) != DONE) return NOT_HANDLED;
-    if (tiled) {
-        frame = box;
-        enum outcome outcome = assemble(work, jpeg, &frame, &size);
-        if (outcome != DONE) return outcome;
-        jpeg = work->assembled;
-    }
+    if (read_scan(*jpeg, *size, layout, tiles, work->starts) != DONE) return NOT_HANDLED;
+
+    *frame = (struct box){0, layout->height, 0, layout->width};
+    if (!tiled) return DONE;
+    *frame = box;
+    enum outcome outcome = assemble(work, *jpeg, frame, size);
+    *jpeg = work->assembled;
+    return outcome;
+}
+
+/* Start decoding at row `need.top`, between the columns of `box`; `left` takes the first column, counted in the image.
+   libjpeg begins at the iMCU that holds it. */
+static enum outcome start_decoder(struct work *work, const uint8_t *jpeg, size_t size, struct box frame,
+                                  struct box box, struct box need, int *left) {
+    struct jpeg_decompress_struct *decoder = &work->decoder;
     jpeg_mem_src(decoder, (unsigned char *)jpeg, (unsigned long)size);
     if (jpeg_read_header(decoder, TRUE) != JPEG_HEADER_OK) return NOT_HANDLED;
     if ((int)decoder->image_height != frame.bottom - frame.top || (int)decoder->image_width != frame.right - frame.left)
         return NOT_HANDLED;
     J_COLOR_SPACE space = decoder->jpeg_color_space;
     if (space != JCS_YCbCr && space != JCS_GRAYSCALE) return NOT_HANDLED;
-    decoder->out_color_space = JCS_EXT_RGBX;
+
+    decoder->out_color_space = JCS_EXT_RGBX; /* four bytes a pixel, as the resize reads them */
     jpeg_start_decompress(decoder);
-    JDIMENSION left = (JDIMENSION)(box.left - frame.left), width = (JDIMENSION)(box.right - box.left);
-    if (left > 0 || width < decoder->output_width) jpeg_crop_scanline(decoder, &left, &width);
+    JDIMENSION first = (JDIMENSION)(box.left - frame.left), width = (JDIMENSION)(box.right - box.left);
+    if (first > 0 || width < decoder->output_width) jpeg_crop_scanline(decoder, &first, &width);
     if (need.top > frame.top) {
         JDIMENSION skipped = (JDIMENSION)(need.top - frame.top);
         if (jpeg_skip_scanlines(decoder, skipped) != skipped) return NOT_HANDLED;
     }
+    *left = frame.left + (int)first;
+    return DONE;
+}
+
+/* Decode the rows of `need`, four at a time, and resize them to the crop. */
+static enum outcome decode(struct work *work, const uint8_t *jpeg, size_t size, struct box need, int mirrored,
+                           uint8_t *planes) {
+    struct jpeg_decompress_struct *decoder = &work->decoder;
+    struct box box = with_context(need, work->layout.height, work->layout.width), frame;
+    int left;
+    enum outcome outcome = choose_file(work, &jpeg, &size, box, &frame);
+    if (outcome == DONE) outcome = start_decoder(work, jpeg, size, frame, box, need, &left);
+    if (outcome != DONE) return outcome;
+
     size_t line = 4 * (size_t)decoder->output_width, row_size = 4 * (size_t)work->rows.outputs;
     int rows = need.bottom - need.top;
     work->pixels = malloc(4 * line);
@@ -123,6 +151,7 @@ static enum outcome decode(struct work *work, const uint8_t *jpeg, size_t size, 
     work->sums = aligned_alloc(64, 16 * sizeof(int32_t) * (size_t)work->rows.outputs);
     work->resized = malloc(row_size * (size_t)(rows + 3));
     if (!work->pixels || !work->groups || !work->sums || !work->resized) return NO_MEMORY;
+
     for (int row = 0; row < rows; row += 4) {
         int count = least(4, rows - row);
         for (int i = 0; i < count; i++) {
@@ -130,8 +159,7 @@ static enum outcome decode(struct work *work, const uint8_t *jpeg, size_t size, 
             if (jpeg_read_scanlines(decoder, &pixels, 1) != 1) return NOT_HANDLED;
         }
         interleave_rows(work->pixels, line, count, work->groups);
-        resample_rows(work->groups, frame.left + (int)left, &work->rows, mirrored, work->sums,
-                      work->resized + row_size * (size_t)row);
+        resample_rows(work->groups, left, &work->rows, mirrored, work->sums, work->resized + row_size * (size_t)row);
     }
     resample_columns(work->resized, need.top, work->rows.outputs, &work->columns, work->sums, planes);
     return DONE;
@@ -144,9 +172,11 @@ int rectifiers_crop(const uint8_t *jpeg, size_t size, int height, int width, int
     volatile enum outcome outcome = read_layout(jpeg, size, &work.layout);
     if (outcome != DONE) return outcome;
     if (side < 1 || top < 0 || left < 0 || top > height - side || left > width - side) return NOT_HANDLED;
+
     /* Pillow shrinks columns before rows where that leaves fewer; its rule is its own, so such tall images are its too. */
     if (work.layout.height > height && work.layout.height - height >= 2 * (work.layout.width - width))
         return NOT_HANDLED;
+
     work.decoder.err = set_trap(&work.trap);
     outcome = make_taps(&work.rows, work.layout.width, width, left, side);
     if (outcome == DONE) outcome = make_taps(&work.columns, work.layout.height, height, top, side);
@@ -161,6 +191,7 @@ int rectifiers_crop(const uint8_t *jpeg, size_t size, int height, int width, int
         }
         jpeg_destroy_decompress(&work.decoder);
     }
+
     free_taps(&work.rows);
     free_taps(&work.columns);
     free(work.starts);

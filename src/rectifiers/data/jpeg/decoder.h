@@ -1,5 +1,8 @@
 /* JPEG files as training reads them: only what a crop needs, bit for bit what Pillow makes of the whole.
 
+   crop.c decodes and resizes a crop, by way of layout.c (markers) and resample.c (the resize). tile.c adds restart
+   markers to a file, so that a crop can skip the rest of it, and check.c finds damage.
+
    Every function returns DONE, or says why the caller has to take the reference path (Pillow). None of them writes to
    stderr, keeps state between calls, or reads or writes outside the buffers it is given. */
 #ifndef RECTIFIERS_DECODER_H
@@ -16,6 +19,21 @@ enum outcome {
     DONE = 0,
     NOT_HANDLED = 1, /* another format or flavour, or a file that libjpeg finds an error in */
     NO_MEMORY = 2,
+};
+
+/* The second byte of a marker, after 0xFF. */
+enum marker {
+    FRAME_BASELINE = 0xC0,
+    FRAME_EXTENDED = 0xC1,
+    HUFFMAN_TABLES = 0xC4,
+    RESTART = 0xD0, /* to 0xD7, in turn */
+    START_OF_IMAGE = 0xD8,
+    END_OF_IMAGE = 0xD9,
+    START_OF_SCAN = 0xDA,
+    QUANTISATION_TABLES = 0xDB,
+    RESTART_INTERVAL = 0xDD,
+    APPLICATION = 0xE0, /* to 0xEF */
+    COMMENT = 0xFE,
 };
 
 #define LARGEST_PIXELS 89478485 /* Pillow's limit for a decompression bomb: the reference refuses what is larger */
@@ -48,7 +66,7 @@ struct trap {
     struct jpeg_error_mgr manager;
     jmp_buf escape;
 };
-struct jpeg_error_mgr *set_trap(struct trap *trap);
+struct jpeg_error_mgr *set_trap(struct trap *trap); /* what a decoder's `err` is to be */
 
 #define MOST_SCANS 200 /* of a progressive file; a hostile one has thousands, and each is a pass over the image */
 void count_scans(j_common_ptr decoder); /* an error above MOST_SCANS */
@@ -56,8 +74,9 @@ void count_scans(j_common_ptr decoder); /* an error above MOST_SCANS */
 enum outcome read_layout(const uint8_t *jpeg, size_t size, struct layout *layout);
 /* Check the scan to its end; `starts` is NULL or takes the offset of every restart interval and the end's, tiles + 1. */
 enum outcome read_scan(const uint8_t *jpeg, size_t size, const struct layout *layout, size_t tiles, size_t *starts);
-size_t tiles_of(const struct layout *layout);
+size_t tiles_of(const struct layout *layout); /* how many restart intervals the scan has */
 
+/* The taps of `outputs` outputs, from number `first` on, of an axis that is resized from `inputs` to `resized` px. */
 enum outcome make_taps(struct taps *taps, int inputs, int resized, int first, int outputs);
 void free_taps(struct taps *taps);
 /* Rows of RGBX pixels, `line` bytes each, to groups [pixel][row][4] of four rows; row 0 stands in for those above count. */

@@ -26,14 +26,15 @@ static int resources_are_whole(const uint8_t *body, int length) {
 /* Whether Pillow opens a file with this application segment for sure; it parses some of them, and refuses broken ones. */
 static int harmless(int marker, const uint8_t *body, int length) {
     switch (marker) {
-    case 0xE0: return length < 4 || memcmp(body, "JFIF", 4) != 0 || length >= 14;
-    case 0xE2: return length >= 14 && memcmp(body, "ICC_PROFILE", 12) == 0;
-    case 0xED: return length < 14 || memcmp(body, "Photoshop 3.0", 14) != 0 || resources_are_whole(body, length);
-    case 0xEE: return length < 5 || memcmp(body, "Adobe", 5) != 0 || length >= 12;
+    case APPLICATION: return length < 4 || memcmp(body, "JFIF", 4) != 0 || length >= 14;
+    case APPLICATION + 2: return length >= 14 && memcmp(body, "ICC_PROFILE", 12) == 0;
+    case APPLICATION + 13: return length < 14 || memcmp(body, "Photoshop 3.0", 14) != 0 || resources_are_whole(body, length);
+    case APPLICATION + 14: return length < 5 || memcmp(body, "Adobe", 5) != 0 || length >= 12;
     default: return 1;
     }
 }
 
+/* Read the header of the frame: 8 bits a sample, grey or three components, of which the first may be sampled finer. */
 static enum outcome read_frame(const uint8_t *body, int length, struct layout *layout) {
     if (length < 6 || body[0] != 8) return NOT_HANDLED;
     layout->height = number(body + 1);
@@ -43,10 +44,12 @@ static enum outcome read_frame(const uint8_t *body, int length, struct layout *l
         return NOT_HANDLED;
     if ((layout->components != 1 && layout->components != 3) || length != 6 + 3 * layout->components)
         return NOT_HANDLED;
-    int luma = body[7];
+
+    int luma = body[7]; /* its sampling: horizontal in the upper four bits, vertical in the lower */
     if (layout->components == 1 ? luma != 0x11 : luma != 0x11 && luma != 0x21 && luma != 0x22) return NOT_HANDLED;
     for (int i = 1; i < layout->components; i++)
         if (body[7 + 3 * i] != 0x11) return NOT_HANDLED;
+
     layout->mcu_width = 8 * (luma >> 4);
     layout->mcu_height = 8 * (luma & 15);
     return DONE;
@@ -54,25 +57,26 @@ static enum outcome read_frame(const uint8_t *body, int length, struct layout *l
 
 enum outcome read_layout(const uint8_t *jpeg, size_t size, struct layout *layout) {
     memset(layout, 0, sizeof *layout);
-    if (size < 4 || jpeg[0] != 0xFF || jpeg[1] != 0xD8) return NOT_HANDLED;
+    if (size < 4 || jpeg[0] != 0xFF || jpeg[1] != START_OF_IMAGE) return NOT_HANDLED;
     for (size_t at = 2; at + 4 <= size;) {
         int marker = jpeg[at + 1];
         int length = number(jpeg + at + 2) - 2;
         const uint8_t *body = jpeg + at + 4;
         if (jpeg[at] != 0xFF || length < 0 || (size_t)length > size - at - 4) return NOT_HANDLED;
         at += 4 + (size_t)length;
-        if (marker == 0xC0 || marker == 0xC1) {
+
+        if (marker == FRAME_BASELINE || marker == FRAME_EXTENDED) {
             if (layout->components != 0 || read_frame(body, length, layout) != DONE) return NOT_HANDLED;
             layout->height_at = (size_t)(body - jpeg) + 1;
-        } else if (marker == 0xDD) {
+        } else if (marker == RESTART_INTERVAL) {
             if (length != 2) return NOT_HANDLED;
             layout->restart_mcus = number(body);
-        } else if (marker == 0xDA) {
+        } else if (marker == START_OF_SCAN) {
             layout->scan_at = at;
             int whole = layout->components != 0 && length >= 1 && body[0] == layout->components;
             return whole ? DONE : NOT_HANDLED;
-        } else if (!(marker == 0xC4 || marker == 0xDB || marker == 0xFE ||
-                     (marker >= 0xE0 && marker <= 0xEF && harmless(marker, body, length)))) {
+        } else if (!(marker == HUFFMAN_TABLES || marker == QUANTISATION_TABLES || marker == COMMENT ||
+                     (marker >= APPLICATION && marker <= APPLICATION + 15 && harmless(marker, body, length)))) {
             return NOT_HANDLED;
         }
     }
@@ -95,13 +99,13 @@ enum outcome read_scan(const uint8_t *jpeg, size_t size, const struct layout *la
         if (!found) return NOT_HANDLED;
         at = (size_t)(found - jpeg) + 2;
         int marker = found[1];
-        if (marker == 0) continue;
+        if (marker == 0) continue; /* a data byte of 0xFF, which is followed by 0 */
         seen++;
-        if (marker == 0xD9) {
+        if (marker == END_OF_IMAGE) {
             if (starts && seen == tiles) starts[tiles] = at;
             return seen == tiles ? DONE : NOT_HANDLED;
         }
-        if (marker != 0xD0 + (int)((seen - 1) & 7) || seen >= tiles) return NOT_HANDLED;
+        if (marker != RESTART + (int)((seen - 1) & 7) || seen >= tiles) return NOT_HANDLED;
         if (starts) starts[seen] = at;
     }
     return NOT_HANDLED; /* no end of image: Pillow calls it truncated */

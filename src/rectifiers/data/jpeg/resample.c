@@ -21,7 +21,7 @@ typedef int32_t lanes __attribute__((vector_size(32))); /* two pixels of RGBX */
 
 enum outcome make_taps(struct taps *taps, int inputs, int resized, int first, int outputs) {
     double scale = (double)inputs / resized;
-    double reach = scale < 1 ? 1 : scale;
+    double reach = scale < 1 ? 1 : scale; /* of the triangle, to either side */
     if (reach > LARGEST_REACH) return NOT_HANDLED;
     taps->outputs = outputs;
     taps->most = (int)ceil(reach) * 2 + 1;
@@ -33,11 +33,13 @@ enum outcome make_taps(struct taps *taps, int inputs, int resized, int first, in
         free(raw);
         return NO_MEMORY;
     }
+
     for (int i = 0; i < outputs; i++) {
         double centre = (first + i + 0.5) * scale, sum = 0;
         int low = (int)(centre - reach + 0.5), high = (int)(centre + reach + 0.5);
         if (low < 0) low = 0;
         if (high > inputs) high = inputs;
+
         for (int k = 0; k < high - low; k++) {
             double distance = fabs((k + low - centre + 0.5) * (1.0 / reach));
             raw[k] = distance < 1 ? 1 - distance : 0;

@@ -73,6 +73,7 @@ int rectifiers_tile(const uint8_t *jpeg, size_t size, uint8_t **tiled, size_t *t
     memset(&target, 0, sizeof target);
     memset(&progress, 0, sizeof progress);
     memset(&sink, 0, sizeof sink);
+
     sink.manager.init_destination = start_sink;
     sink.manager.empty_output_buffer = grow;
     sink.manager.term_destination = end_sink;
@@ -81,6 +82,7 @@ int rectifiers_tile(const uint8_t *jpeg, size_t size, uint8_t **tiled, size_t *t
     *tiled = NULL;
     *tiled_size = 0;
     if (size == 0) return NOT_HANDLED;
+
     if (!setjmp(trap.escape)) {
         jpeg_create_decompress(&source);
         jpeg_create_compress(&target);
@@ -102,6 +104,7 @@ int rectifiers_tile(const uint8_t *jpeg, size_t size, uint8_t **tiled, size_t *t
             }
         }
     }
+
     jpeg_destroy_compress(&target);
     jpeg_destroy_decompress(&source);
     if (outcome != DONE) free(sink.bytes);
