@@ -51,9 +51,9 @@ class Result:
     @classmethod
     def from_scores(cls, scores: Tensor, labels: Tensor) -> "Result":
         """Judge log-probabilities [images, classes] by the images' labels [images]."""
-        correct, top5_correct = is_correct(scores, labels), None
-        if scores.shape[1] > 5:
-            top5_correct = int(is_correct(scores, labels, top_k=5).sum())
+        correct = is_correct(scores, labels)
+        has_top5 = scores.shape[1] > 5
+        top5_correct = int(is_correct(scores, labels, top_k=5).sum()) if has_top5 else None
         errors = Errors(len(labels), int(correct.sum()), top5_correct)
         return cls(errors, calibration(scores, labels), correct, scores)
 
@@ -86,12 +86,15 @@ class ViewDataset(Dataset[tuple[list[Tensor], int, int]]):
 
 
 def same_shape_batches(split: Split, protocol: TestProtocol) -> Iterator[list[int]]:
-    """Yield every index once, in batches of images of one shape and a bounded number of pixels."""
+    """Yield every index once, in batches of images of one shape and a bounded number of pixels.
+
+    Images of different shapes cannot be one tensor: where protocols score whole images, each batch
+    has its own size. The order is the same on all processes, which share the batches."""
     groups: dict[tuple[int, int], list[int]] = {}
     for index in range(len(split.labels)):
         groups.setdefault(split.shape(index), []).append(index)
     for indices in groups.values():
-        image = split.image(indices[0])
+        image = split.image(indices[0])  # whose views are as large as those of the others
         pixels = max(protocol.views(image, px)[:, 0].numel() for px in protocol.scales_px)
         size = max(1, PIXELS_PER_BATCH // pixels)
         for start in range(0, len(indices), size):
@@ -115,26 +118,35 @@ def evaluate(
 
     workers: processes that read images; timeout_s: how long to wait for a batch of theirs, 0 for
     ever. on_batch: called with the number of images after every batch, for a progress bar. Several
-    processes share the batches, and each of them returns the result of all.
+    processes share the batches, and each of them returns the result of all. No image is tested
+    twice, so the counts are exact on any number of processes; torch's DistributedSampler repeats
+    some images to give all processes as many.
     """
     classifier.eval()
     dataset, rank, size = ViewDataset(split, protocol), world().rank, world().size
-    counters = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
-    all_scores = torch.zeros(len(dataset), classes, dtype=torch.float64)
-    weights = list(protocol.scales_px.values())
-    for counter in counters.values():  # a process may have no share
-        counter.update(all_scores[:0].to(device), torch.zeros(0, dtype=torch.int64, device=device))
     batches = list(same_shape_batches(split, protocol))
     share = batches[rank::size]
+    longest_share = math.ceil(len(batches) / size)
     loader = ImageLoader(dataset, batch_sampler=share, workers=workers, timeout_s=timeout_s)
-    longest = math.ceil(len(batches) / size)
-    for views_by_scale, labels, indices in iterate_until_stopped(loader, longest, "while testing"):
+
+    counters = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
+    all_scores = torch.zeros(len(dataset), classes, dtype=torch.float64)
+    # A process may have no share, and torchmetrics warns of a metric that was never updated.
+    no_labels = torch.zeros(0, dtype=torch.int64, device=device)
+    for counter in counters.values():
+        counter.update(all_scores[:0].to(device), no_labels)
+
+    weights = list(protocol.scales_px.values())
+    loaded = iterate_until_stopped(loader, longest_share, "while testing")
+    for views_by_scale, labels, indices in loaded:
         by_px = []
         for px, views in zip(protocol.scales_px, views_by_scale, strict=True):
-            by_px.append(protocol.score(classifier, views.to(device)))  # type: ignore[arg-type]
-            counters[px].update(by_px[-1], labels.to(device))
+            scores = protocol.score(classifier, views.to(device))  # type: ignore[arg-type]
+            counters[px].update(scores, labels.to(device))
+            by_px.append(scores)
         all_scores[indices] = mean_log_scores(torch.stack(by_px), weights=weights).cpu()
         on_batch(len(labels))
+
     by_scale = {px: counter.errors() for px, counter in counters.items()}
     for errors in by_scale.values():
         if errors.num_images != len(dataset):
@@ -177,7 +189,11 @@ def save_scores(path: Path, scores: Scores) -> None:
 
 
 def load_scores(path: Path) -> Scores:
-    """Read a file that `save_scores` made; no pickled code is executed."""
+    """Read a file that `save_scores` made; no pickled code is executed.
+
+    Raises:
+        InputError: where the file is missing or damaged, or holds anything else.
+    """
     try:
         if not path.is_file():
             raise OSError("it is no regular file")
@@ -188,17 +204,18 @@ def load_scores(path: Path) -> Scores:
             scores, labels = file["scores"], file["labels"]
             data, settings = str(file["data"]), str(file["settings"])
         if scores.dtype != np.float64 or scores.ndim != 2 or labels.shape != scores.shape[:1]:
-            kinds = f"{scores.dtype} scores of shape {scores.shape}, labels of {labels.shape}"
-            raise ValueError(kinds)
-    # a damaged file fails in as many ways as zip and NumPy's format know
-    except Exception as error:
+            raise ValueError(
+                f"{scores.dtype} scores of shape {scores.shape}, labels of {labels.shape}"
+            )
+    except Exception as error:  # a damaged file can raise anything
         raise unreadable(path, error, "remove it and test the run again") from error
     return Scores(scores, labels, data, settings)
 
 
 def mean_result(members: Sequence[Scores]) -> Result:
     """Return the result of the members' mean softmax (section 4.2; how the paper weighs its six
-    models is not known). All must be of the same images by the same protocol."""
+    models is not known). All must be of the same images by the same protocol; an InputError
+    says which are not."""
     first = members[0]
     for other in members[1:]:
         tests = [f"data {scores.data} by {scores.settings}" for scores in (first, other)]
@@ -207,6 +224,7 @@ def mean_result(members: Sequence[Scores]) -> Result:
                 f"the runs were tested on {' and on '.join(tests)}; test them on the same data by "
                 "the same settings"
             )
+
     parts = [torch.from_numpy(member.scores).split(ROWS_AT_A_TIME) for member in members]
     means = [mean_log_scores(torch.stack(rows)) for rows in zip(*parts, strict=True)]
     return Result.from_scores(torch.cat(means), torch.from_numpy(first.labels))

@@ -12,7 +12,8 @@ from torchmetrics import Metric
 
 NUMBERS_AT_A_TIME = 2**16  # of float64: what the processor's caches hold
 BINS = 15  # of equal width, as in Guo et al. (2017)
-# of the mean logarithm beside the logarithm of the mean: some units in the last place of float64
+# The weight of the mean logarithm beside the logarithm of the mean: it moves a score by some units
+# in the last place of float64, which decides between equal means alone.
 TIE_BREAK = 1e-15
 
 
@@ -44,8 +45,8 @@ class Errors:
 def log_probabilities(scores: Tensor) -> Tensor:
     """Return the log-softmax of scores [..., classes], float64.
 
-    The softmax itself is no longer a rank: in float32 it is 0 for each score that is about 104
-    below the highest, and 1 for one that is 17 above all others."""
+    The softmax itself does not rank all classes: in float32 it is 0 for each score that is about
+    104 below the highest, and 1 for one that is 17 above all others."""
     return scores.double().log_softmax(dim=-1)
 
 
@@ -61,7 +62,8 @@ def mean_log_scores(
     if weights is None:
         weights = [1 / log_scores.shape[dim]] * log_scores.shape[dim]
     share = torch.tensor(weights, dtype=torch.float64, device=log_scores.device)
-    share = share.view(-1, *[1] * (log_scores.dim() - 1 - dim))
+    dims_after = log_scores.dim() - 1 - dim
+    share = share.view(-1, *[1] * dims_after)
     mean = (log_scores + share.log()).logsumexp(dim)
     return mean + TIE_BREAK * (share * log_scores).sum(dim)
 
@@ -124,8 +126,11 @@ def calibration(log_scores: Tensor, labels: Tensor) -> dict[str, float | None]:
     log_scores = log_scores.double()
     if not torch.isfinite(log_scores).all():
         return {"nll": None, "brier": None, "ece": None}
+
     label_log_score = log_scores.gather(1, labels[:, None])[:, 0]
-    label_score, sum_of_squares = label_log_score.exp(), (2 * log_scores).exp().sum(1)
+    label_score = label_log_score.exp()
+    sum_of_squares = (2 * log_scores).exp().sum(1)
+
     top_log_score, answer = log_scores.max(dim=1)
     confidence = top_log_score.exp().clamp(max=1)  # a mean may be rounded up
     bins = (BINS * confidence).long().clamp(max=BINS - 1)
@@ -148,7 +153,8 @@ class ResponseMeter(Metric):
     """Measures the outputs of activations while it is `listening`; its state is sums, so batches
     and processes add up.
 
-    activations: by layer the module, which returns [N, channels, ...], and its number of channels.
+    activations: by layer the module, which returns [N, channels, ...] or tokens [N, T, channels],
+    and its number of channels.
     """
 
     full_state_update = False
@@ -164,6 +170,7 @@ class ResponseMeter(Metric):
         self._ends = list(accumulate(self._units))
         # A tuple hides the modules from torch: as children they would bring their weights along.
         self._activations = tuple(module for module, _ in activations.values())
+
         layers, units = len(activations), sum(self._units)
         self.add_state("total", torch.zeros(layers, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("squares", torch.zeros(layers, dtype=torch.float64), dist_reduce_fx="sum")
@@ -175,7 +182,10 @@ class ResponseMeter(Metric):
         """Measure every forward pass in the body."""
 
         def hook_of(layer: int) -> Callable[[nn.Module, object, Tensor], None]:
-            return lambda _, __, output: self.update(layer, output.detach())
+            def measure(module: nn.Module, inputs: object, output: Tensor) -> None:
+                self.update(layer, output.detach())
+
+            return measure
 
         with ExitStack() as hooks:
             for layer, module in enumerate(self._activations):
@@ -185,14 +195,18 @@ class ResponseMeter(Metric):
     def update(self, layer: int, responses: Tensor) -> None:
         """Add responses [N, channels, ...] of the layer with this position among `activations`."""
         units, end = self._units[layer], self._ends[layer]
-        responses = responses if responses.dtype.itemsize >= 4 else responses.float()
+        if responses.dtype.itemsize < 4:  # half precision is too coarse for sums
+            responses = responses.float()
+
         # A batch is summed in its own precision, which is many times faster; batches in double.
         self.total[layer] += responses.sum().double()
         self.squares[layer] += torch.linalg.vector_norm(responses).double() ** 2
         self.count[layer] += responses.numel()
+
         # over images first: the fastest way to a count per unit
         positive = (responses > 0).float().sum(0).long()
-        if len(positive) != units == positive.shape[-1]:  # tokens: [T, channels]
+        are_tokens = len(positive) != units and positive.shape[-1] == units  # [T, channels]
+        if are_tokens:
             positive = positive.movedim(-1, 0)
         self.positive[end - units : end] += positive.reshape(units, -1).sum(1)
 

@@ -13,7 +13,7 @@ then."""
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +45,10 @@ class ImageClassifier(Protocol):
 
 @dataclass(frozen=True)
 class Crops:
-    """Crops of the resized image, each through the whole network."""
+    """Crops of the resized image, each through the whole network.
+
+    crop: from the resized image, uint8 [C, H, W], to its views, [num_views, C, height, width].
+    scale_px: the shorter side of the resized image."""
 
     crop: Callable[[Tensor], Tensor]
     num_views: int
@@ -74,8 +77,12 @@ class Crops:
 
 def center(crop_px: int, *, scale_px: int) -> Crops:
     """One view, the centre of the resized image."""
+
+    def crop(image: Tensor) -> Tensor:
+        return center_crop(image, [crop_px])[None]
+
     _check_scales([scale_px], crop_px)
-    return Crops(lambda image: center_crop(image, [crop_px])[None], 1, scale_px)
+    return Crops(crop, 1, scale_px)
 
 
 def whole(crop_px: int) -> Crops:
@@ -86,7 +93,7 @@ def whole(crop_px: int) -> Crops:
             raise InputError("evaluation=whole is for signals; choose evaluation=center")
         return image[None]
 
-    return Crops(crop, 1, 1)
+    return Crops(crop, 1, scale_px=1)  # the height of a signal, which nothing resizes
 
 
 def ten_view(
@@ -173,11 +180,11 @@ class MapViews(Dense):
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         network = of_rows(classifier.network)
+        maps = network.trunk(classifier.preprocess(views.flatten(0, 1)))
+        maps = maps.unflatten(0, views.shape[:2])
+
         window = self._window(network)
-        maps = network.trunk(classifier.preprocess(views.flatten(0, 1))).unflatten(
-            0, views.shape[:2]
-        )
-        stride = math.prod(shape.row.stride for shape in network.shapes)
+        stride = math.prod(shape.row.stride for shape in network.shapes)  # px of a map position
         height, width = views.shape[-2:]
         windows = []
         for left, right in self._margins(width):
@@ -209,9 +216,8 @@ def multi_view(crop_px: int, *, scales_px: list) -> MapViews:
     """
     _check_scales(scales_px, crop_px)
     num_views = {px: 6 if px == crop_px else 18 for px in scales_px}
-    return MapViews(
-        crop_px, {px: count / sum(num_views.values()) for px, count in num_views.items()}
-    )
+    in_all = sum(num_views.values())
+    return MapViews(crop_px, {px: count / in_all for px, count in num_views.items()})
 
 
 @dataclass(frozen=True)
@@ -240,10 +246,16 @@ def _nearest(px: int, stride: int, last: int) -> int:
 
 
 def _check_scales(scales_px: list, crop_px: int) -> None:
-    is_list = isinstance(scales_px, list) and scales_px
-    if not is_list or any(
-        type(px) is not int or not crop_px <= px <= LARGEST_PX or scales_px.count(px) > 1
-        for px in scales_px
+    """Refuse anything but different whole numbers of pixels, as a configuration may give it."""
+
+    def is_usable(px: Any) -> bool:
+        return type(px) is int and crop_px <= px <= LARGEST_PX  # True and False are no sizes
+
+    is_filled_list = isinstance(scales_px, list) and len(scales_px) > 0
+    if (
+        not is_filled_list
+        or not all(map(is_usable, scales_px))
+        or len(set(scales_px)) < len(scales_px)
     ):
         raise InputError(
             f"the scales {scales_px} of a protocol are not usable; give different whole numbers "
@@ -262,14 +274,14 @@ def mean_window_scores(head: nn.Sequential, maps: Tensor, window: int) -> Tensor
     first, rest = head[0], head[1:]
     rows, columns = maps.shape[-2] - window + 1, maps.shape[-1] - window + 1
     if isinstance(first, SpatialPyramid):
-        bins, features = sum(n * n for n in first.levels), _pyramid_features(first, maps, window)
+        bins = sum(n * n for n in first.levels)
+        features = _pyramid_features(first, maps, window)
     else:
-        bins, windows = window**2, maps.unfold(2, window, 1).unfold(3, window, 1)
+        bins = window**2
+        features = _flat_features(maps, window)
 
-        def features(top: int, count: int) -> Tensor:
-            return windows[:, :, top : top + count].permute(0, 2, 3, 1, 4, 5).flatten(3)
-
-    step = max(1, CHUNK_BYTES // (len(maps) * columns * maps.shape[1] * bins * maps.element_size()))
+    row_bytes = len(maps) * columns * maps.shape[1] * bins * maps.element_size()
+    step = max(1, CHUNK_BYTES // row_bytes)  # rows of windows at a time
     by_window = []
     for top in range(0, rows, step):
         scores = rest(features(top, min(step, rows - top)).flatten(0, 2))
@@ -277,29 +289,41 @@ def mean_window_scores(head: nn.Sequential, maps: Tensor, window: int) -> Tensor
     return mean_over_views(torch.cat(by_window, dim=1))
 
 
-def _pyramid_features(
-    pyramid: SpatialPyramid, maps: Tensor, window: int
-) -> Callable[[int, int], Tensor]:
-    """Return a function that gives the pyramid's features of `count` rows of windows from `top` on.
+# From the first row of windows and their number, the features [N, count, columns, size] that the
+# layers on vectors read of each window.
+Features = Callable[[int, int], Tensor]
 
-    The features are [N, count, columns, size], from one maximum over the map per distinct size of a
-    bin."""
-    levels = [bin_edges(window, n) for n in pyramid.levels]
+
+def _flat_features(maps: Tensor, window: int) -> Features:
+    """Return the features of a head that flattens maps: all numbers of a window, channels first."""
+    windows = maps.unfold(2, window, 1).unfold(3, window, 1)
+
+    def features(top: int, count: int) -> Tensor:
+        return windows[:, :, top : top + count].permute(0, 2, 3, 1, 4, 5).flatten(3)
+
+    return features
+
+
+def _pyramid_features(pyramid: SpatialPyramid, maps: Tensor, window: int) -> Features:
+    """Return the features of a head with a pyramid, from one maximum over the map per distinct size
+    of a bin."""
     columns = maps.shape[-1] - window + 1
-    tall = {
-        high: F.max_pool2d(maps, (high, 1), stride=1)
-        for high in {b - a for level in levels for a, b in level}
-    }
-    sizes = {(b - a, d - c) for level in levels for a, b in level for c, d in level}
+    levels = []  # of each, its bins as (top, bottom, left, right) within a window
+    for n in pyramid.levels:
+        edges = bin_edges(window, n)
+        levels.append([(a, b, c, d) for a, b in edges for c, d in edges])
+
+    sizes = {(b - a, d - c) for bins in levels for a, b, c, d in bins}
+    # a maximum over a column, then over the columns' maxima: bins of one height share the first
+    tall = {high: F.max_pool2d(maps, (high, 1), stride=1) for high in {high for high, _ in sizes}}
     maxima = {(high, wide): F.max_pool2d(tall[high], (1, wide), stride=1) for high, wide in sizes}
 
     def features(top: int, count: int) -> Tensor:
         parts = []
         for level in levels:
-            edges = [(a, b, c, d) for a, b in level for c, d in level]
             bins = [
                 maxima[b - a, d - c][:, :, top + a : top + a + count, c : c + columns]
-                for a, b, c, d in edges
+                for a, b, c, d in level
             ]
             # channels first, then bins, as in SpatialPyramid
             parts.append(torch.stack(bins, dim=2).flatten(1, 2))
