@@ -36,28 +36,42 @@ class Site:
     @property
     def fans(self) -> tuple[int, int]:
         """(fan_in, fan_out), n and n-hat; the pieces of a Maxout layer count in n-hat."""
-        window = math.prod(self.module.weight.shape[2:])
-        return self.module.weight.shape[1] * window, self.module.weight.shape[0] * window
+        outputs, inputs, *kernel = self.module.weight.shape
+        window = math.prod(kernel)
+        return inputs * window, outputs * window
 
     @property
     def channels(self) -> int:
         """The channels of the activation after the layer, or of its responses without one."""
-        return self.module.weight.shape[0] // (pieces(self.after) if self.after else 1)
+        outputs = self.module.weight.shape[0]
+        return outputs // pieces(self.after) if self.after else outputs
 
 
-def _gain(activation: tuple[nn.Module, int] | None, mode: Mode) -> float:
+SizedActivation = tuple[nn.Module, int]  # an activation with its number of channels
+
+
+def _gain(activation: SizedActivation | None, mode: Mode) -> float:
     return gain(*activation, mode=mode) if activation else 1.0
 
 
 def layers_of(sites: Sequence[Site], first_layer_linear: bool = False) -> list[Layer]:
     """Return each layer's properties, as rules read them; first_layer_linear: as for
     `initialize_chain`."""
-    layers, before = [], None  # the activation that a layer reads, with its channels
+    layers = []
+    before: SizedActivation | None = None
     for site in sites:
         after = (site.after, site.channels) if site.after else None
-        read, fed = before or (None if first_layer_linear else after), after or before
-        gains = partial(_gain, read, "forward"), partial(_gain, fed, "backward")
-        layers.append(Layer(site.name, *site.fans, *gains))
+
+        # Forward rules ask what a layer reads, backward rules what reads the layer. At the ends,
+        # where one is missing, the paper takes the other.
+        read = before
+        if before is None and not first_layer_linear:
+            read = after
+        fed = after or before
+
+        # computed when a rule asks, since not every activation has every gain
+        forward, backward = partial(_gain, read, "forward"), partial(_gain, fed, "backward")
+        layers.append(Layer(site.name, *site.fans, forward, backward))
         before = after
     return layers
 
@@ -92,10 +106,11 @@ def initialize_chain(
     Raises:
         InputError: where bias is neither number nor "torch_default".
     """
+    initializers.check_bias("init.bias", bias)
     linears = [site.name for site in sites if isinstance(site.module, nn.Linear)]
     fixed = {} if fc_std is None else dict(zip(linears, fc_std, strict=True))
-    initializers.check_bias("init.bias", bias)
-    layers, report = layers_of(sites, first_layer_linear), []
+    layers = layers_of(sites, first_layer_linear)
+    report: list[LayerReport] = []
 
     def fill(position: int, x: Tensor | None = None) -> None:
         site, layer = sites[position], layers[position]
@@ -118,9 +133,13 @@ def initialize_chain(
         for position in range(len(sites)):
             fill(position)
         return report
+
+    def fill_before(position: int, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        fill(position, *inputs)
+
     with ExitStack() as hooks:
         for position, site in enumerate(sites):
-            hook = partial(lambda i, _, inputs: fill(i, *inputs), position)
+            hook = partial(fill_before, position)
             hooks.enter_context(site.module.register_forward_pre_hook(hook))
         run()
     return report
@@ -167,18 +186,24 @@ def initialize_empirically(
     )
     for sentence in report.warnings:
         warnings.warn(sentence, stacklevel=2)
-    names = {site.module.weight: site.name for site in sites}
-    entries = zip(report.layers, layer_reports(report, name, bias), strict=True)
-    return [replace(entry, layer=names[network.get_parameter(row.layer)]) for row, entry in entries]
+
+    names = {site.module.weight: site.name for site in sites}  # "conv1", not "trunk.conv1.weight"
+    entries = []
+    for row, entry in zip(report.layers, layer_reports(report, name, bias), strict=True):
+        weight = network.get_parameter(row.layer)
+        entries.append(replace(entry, layer=names[weight]))
+    return entries
 
 
 def _layer_report(
     site: Site, layer: Layer, rule: str, std: float, bias: float | str
 ) -> LayerReport:
-    drawn, gains = site.module.weight.detach().double(), dict[str, float]()
-    for name in ("forward_gain", "backward_gain"):
-        with suppress(InputError):
-            gains[name] = getattr(layer, name)
+    drawn = site.module.weight.detach().double()
+    forward_gain = backward_gain = None
+    with suppress(InputError):  # of an activation that has no such gain
+        forward_gain = layer.forward_gain
+    with suppress(InputError):
+        backward_gain = layer.backward_gain
     return LayerReport(
         layer=site.name,
         shape=list(drawn.shape),
@@ -186,8 +211,8 @@ def _layer_report(
         fan_out=layer.fan_out,
         activation_before=type(site.before).__name__ if site.before else None,
         activation_after=type(site.after).__name__ if site.after else None,
-        forward_gain=gains.get("forward_gain"),
-        backward_gain=gains.get("backward_gain"),
+        forward_gain=forward_gain,
+        backward_gain=backward_gain,
         rule=rule,
         std_asked=std,
         std_drawn=float(drawn.std(correction=0)),

@@ -47,12 +47,13 @@ class ModuleNetwork(ImageNetwork):
                 f"activation=by_layer needs names of rows, and model._target_={name} has none; "
                 "choose a model of rows"
             )
-        self.image, self.left = (channels, input_px, input_px), list[str]()
-        units_of: dict[nn.Module, int] = {}
+        self.image = (channels, input_px, input_px)
+        self.left: list[str] = []
+        self._units: dict[nn.Module, int] = {}  # of each activation that `build` asked for
 
         def build_activation(units: int) -> nn.Module:
             module = activation(units)
-            units_of[module] = units
+            self._units[module] = units
             if pieces(module) != 1 or outputs(module) != 1:
                 raise InputError(
                     f"activation {type(module).__name__} reads {pieces(module)} and gives "
@@ -62,7 +63,6 @@ class ModuleNetwork(ImageNetwork):
             return module
 
         self.module = build(build_activation, classes, channels, input_px)
-        self._units = units_of
         self.multiply_adds = _count_multiply_adds(self.module, name, self.image, classes)
         trace = run(self.module, (self.example(),))
         self.depth = max((call.reads.layers + 1 for call in trace.calls.values()), default=0)
@@ -127,24 +127,29 @@ def _count_multiply_adds(
 
 
 class _Placeholder(nn.Module):
-    """Stands where an activation goes until the number of its channels is known."""
+    """Stands where an activation goes until the number of its channels is known.
+
+    timm's `act_layer` is made without a number of channels. A forward pass shows each placeholder
+    what it reads; `after_linear` is then whether a linear layer made it."""
 
     shape: tuple[int, ...] = ()
-    reads_vectors = False  # of which the last dimension holds the channels
+    after_linear = False
 
     def __init__(self, *_: object, **__: object) -> None:
         super().__init__()
 
     def forward(self, x: Tensor) -> Tensor:
-        self.shape, self.reads_vectors = x.shape, hasattr(x, "of_linear")
+        self.shape, self.after_linear = x.shape, hasattr(x, "of_linear")
         return x
 
     @property
     def channels(self) -> int | None:
-        """Of the maps or vectors that it reads; None for anything else, such as tokens."""
-        dimensions = len(self.shape)
-        is_readable = dimensions == 2 or (dimensions == 4 and not self.reads_vectors)
-        return self.shape[1] if is_readable else None
+        """The channels of the maps or vectors that it reads; None for anything else, such as
+        tokens."""
+        is_vector = len(self.shape) == 2
+        # a linear layer's four dimensions end with the channels: [N, H, W, channels]
+        is_map = len(self.shape) == 4 and not self.after_linear
+        return self.shape[1] if is_vector or is_map else None
 
 
 def timm_model(
@@ -172,20 +177,23 @@ def timm_model(
         raise InputError(
             f"model.name={name} cannot be used with act_layer on images of {input_px} px ({error})"
         ) from error
+
     places = {p: module for p, module in model.named_modules() if isinstance(module, _Placeholder)}
     if not places or any(module.channels is None for module in places.values()):
         raise InputError(
             f"model.name={name} does not apply its act_layer to maps [N, channels, H, W]; choose a "
             "convolutional network"
         )
+
     for place, module in places.items():
-        parent, _, last = place.rpartition(".")
-        setattr(model.get_submodule(parent), last, activation(module.channels or 0))
+        parent, _, child = place.rpartition(".")
+        setattr(model.get_submodule(parent), child, activation(module.channels or 0))
     return model.train()
 
 
 def _run_once(model: nn.Module, images: Tensor) -> None:
-    """Run the network, so that every placeholder sees what it stands in."""
+    """Run the network, so that every placeholder sees what it reads. Tensors that linear layers
+    return are marked for it."""
 
     def mark(_: nn.Module, __: object, out: Tensor) -> None:
         out.of_linear = True  # type: ignore[attr-defined]

@@ -74,38 +74,42 @@ class Network(ImageNetwork):
         super().__init__()
         example = activation(1)
         self.pieces, self.outputs = pieces(example), outputs(example)
-        per_unit = {"pieces": self.pieces, "outputs": self.outputs}
         self.shapes = trace(
             layers,
             channels=channels,
             input_px=input_px,
             signal=signal,
             flat_input=flat_input,
-            **per_unit,
+            pieces=self.pieces,
+            outputs=self.outputs,
         )
         self.depth = depth(layers)
         self.multiply_adds = sum(shape.multiply_adds for shape in self.shapes)
+
         self.trunk, self.head = nn.Sequential(), nn.Sequential()
         inputs, side = (channels, input_px) if flat_input is None else (flat_input, 0)
         for shape in self.shapes:
-            row, last = shape.row, shape is self.shapes[-1]
-            if hasattr(nn.Sequential, row.name) or row.name in vars(nn.Sequential()):
-                raise InputError(
-                    f"model.rows: {row.name} is a name of torch's modules; give the row another"
-                )
+            row, is_last = shape.row, shape is self.shapes[-1]
+            _check_name(row.name)
             part = self.trunk if row.kind in ("conv", "max_pool") else self.head
             if row.kind == "linear" and len(self.head) == 0:
                 self.head.add_module("flatten", nn.Flatten())
-            part.add_module(row.name, _layer(row, inputs, side, signal, 1 if last else self.pieces))
-            if row.weighted and not last:
-                emitted = row.size * self.pieces
-                if norm == "batch":
-                    batch_norm = nn.BatchNorm2d if row.kind == "conv" else nn.BatchNorm1d
-                    part.add_module(f"{row.name}_norm", batch_norm(emitted))
-                part.add_module(f"{row.name}_act", self._activation(activation, row))
-                if row.dropout:
-                    part.add_module(f"{row.name}_drop", nn.Dropout(row.dropout))
+            units = row.size * (1 if is_last else self.pieces)  # scores have no activation
+            part.add_module(row.name, _layer(row, inputs, side, signal, units))
+            if row.weighted and not is_last:
+                self._add_beside(part, row, activation, norm)
             inputs, side = shape.channels, shape.side
+
+    def _add_beside(
+        self, part: nn.Sequential, row: Row, activation: ActivationFactory, norm: str
+    ) -> None:
+        """Add what follows a layer with weights: normalisation, the activation and dropout."""
+        if norm == "batch":
+            batch_norm = nn.BatchNorm2d if row.kind == "conv" else nn.BatchNorm1d
+            part.add_module(f"{row.name}_norm", batch_norm(row.size * self.pieces))
+        part.add_module(f"{row.name}_act", self._activation(activation, row))
+        if row.dropout:
+            part.add_module(f"{row.name}_drop", nn.Dropout(row.dropout))
 
     def _activation(self, activation: ActivationFactory, row: Row) -> nn.Module:
         if isinstance(activation, ByLayer):
@@ -129,17 +133,20 @@ class Network(ImageNetwork):
         return self.head(self.trunk(x))
 
     def _named(self) -> dict[str, nn.Module]:
+        """Return all modules by their rows' names, such as conv1 and conv1_act."""
         return {**dict(self.trunk.named_children()), **dict(self.head.named_children())}
 
     def sites(self) -> list[Site]:
         """Return the layers with weights, in order, each with the activations around it."""
         named = self._named()
         rows = [shape.row.name for shape in self.shapes if shape.row.weighted]
-        around = [None, *(named.get(f"{name}_act") for name in rows)]
-        return [
-            Site(name, named[name], before, after)  # type: ignore[arg-type]
-            for name, before, after in zip(rows, around, around[1:], strict=False)
-        ]
+        sites: list[Site] = []
+        before = None
+        for name in rows:
+            after = named.get(f"{name}_act")
+            sites.append(Site(name, named[name], before, after))  # type: ignore[arg-type]
+            before = after
+        return sites
 
     def activations(self) -> dict[str, tuple[nn.Module, int]]:
         """Return each layer's activation with the number of its output channels, by the layer's
@@ -162,22 +169,31 @@ def of_rows(network: ImageNetwork) -> Network:
     return network
 
 
-def _layer(row: Row, inputs: int, side: int, signal: bool, pieces: int) -> nn.Module:
+def _check_name(name: str) -> None:
+    """Refuse a row's name that `nn.Sequential` has for something else."""
+    if hasattr(nn.Sequential, name) or name in vars(nn.Sequential()):
+        raise InputError(f"model.rows: {name} is a name of torch's modules; give the row another")
+
+
+def _layer(row: Row, inputs: int, side: int, signal: bool, units: int) -> nn.Module:
+    """Return a row's layer. inputs, side: the channels and the side of the map that it reads.
+    units: what it returns, of a layer with weights."""
     kernel, stride, padding = ((size, size) for size in (row.kernel, row.stride, row.padding))
     if signal:
         kernel, stride, padding = (1, row.kernel), (1, row.stride), (0, row.padding)
     if row.kind == "conv":
-        return nn.Conv2d(inputs, row.size * pieces, kernel, stride, padding)
+        return nn.Conv2d(inputs, units, kernel, stride, padding)
     if row.kind == "max_pool":
         return nn.MaxPool2d(kernel, stride, padding)
     if row.kind == "pyramid":
         return SpatialPyramid(row.levels)
-    return Linear(inputs * max(side, 1) ** (1 if signal else 2), row.size * pieces)
+    positions = max(side, 1) ** (1 if signal else 2)
+    return Linear(inputs * positions, units)
 
 
 def bin_edges(side: int, n: int) -> list[tuple[int, int]]:
-    """Return [start, stop) of each of `n` bins over `side` positions: floor(i side / n) to ceil((i
-    + 1) side / n)."""
+    """Return [start, stop) of each of `n` bins over `side` positions, the i-th from
+    floor(i side / n) to ceil((i + 1) side / n)."""
     return [(i * side // n, -(-(i + 1) * side // n)) for i in range(n)]
 
 
@@ -220,8 +236,9 @@ class _Level(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (positions,), (gradient,) = ctx.saved_tensors, gradients
         flat = gradient.new_zeros(*gradient.shape[:2], ctx.sides.numel())
-        bins = (positions.flatten(2).split(1, 2), gradient.flatten(2).split(1, 2))
-        for bin_positions, bin_gradient in zip(*bins, strict=True):
+        positions_by_bin = positions.flatten(2).split(1, dim=2)
+        gradient_by_bin = gradient.flatten(2).split(1, dim=2)
+        for bin_positions, bin_gradient in zip(positions_by_bin, gradient_by_bin, strict=True):
             # one address per channel: the order is fixed
             flat.scatter_add_(2, bin_positions, bin_gradient)
         return flat.unflatten(2, ctx.sides), None

@@ -29,10 +29,12 @@ class Scalars(nn.Module):
 
 
 def _before_layer(norm: Norm) -> nn.Module:
+    """Return what stands before a convolution: Fixup's bias, or nothing."""
     return Scalars() if norm == "fixup" else nn.Identity()
 
 
 def _after_layer(norm: Norm, units: int, *, scaled: bool = False) -> nn.Module:
+    """Return what stands after a convolution: normalisation, Fixup's scalars, or nothing."""
     if norm == "batch":
         return nn.BatchNorm2d(units)
     return Scalars(scaled=scaled) if norm == "fixup" else nn.Identity()
@@ -51,10 +53,11 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.stride, self.added = stride, units - inputs
-        self.conv1 = nn.Conv2d(inputs, units, 3, stride, padding=1, bias=norm == "none")
+        has_bias = norm == "none"  # a normalisation and Fixup have their own
+        self.conv1 = nn.Conv2d(inputs, units, 3, stride, padding=1, bias=has_bias)
         self.before1, self.norm1 = _before_layer(norm), _after_layer(norm, units)
         self.act1 = activation(units)
-        self.conv2 = nn.Conv2d(units, units, 3, padding=1, bias=norm == "none")
+        self.conv2 = nn.Conv2d(units, units, 3, padding=1, bias=has_bias)
         self.before2, self.norm2 = _before_layer(norm), _after_layer(norm, units, scaled=True)
         self.act2 = activation(units)
 
@@ -63,7 +66,8 @@ class Block(nn.Module):
         branch = self.norm2(self.conv2(self.before2(inside)))
         shortcut = x
         if self.stride > 1 or self.added:
-            shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
+            kept = x[:, :, :: self.stride, :: self.stride]
+            shortcut = F.pad(kept, (0, 0, 0, 0, 0, self.added))  # at the end of the channels
         return self.act2(shortcut + branch)
 
 
@@ -89,6 +93,7 @@ def resnet(
     if norm != "none":
         network.add_module("norm1", _after_layer(norm, sizes[0]))
     network.add_module("act1", activation(sizes[0]))
+
     inputs = sizes[0]
     for stage, units in enumerate(sizes, start=1):
         for block in range(1, blocks + 1):
@@ -97,6 +102,7 @@ def resnet(
                 f"stage{stage}_{block}", Block(activation, inputs, units, stride, norm)
             )
             inputs = units
+
     network.add_module("pool", nn.AdaptiveAvgPool2d(1))
     network.add_module("flatten", nn.Flatten())
     if norm == "fixup":

@@ -106,15 +106,20 @@ def expand(rows: Sequence[JsonObject], *, width: float, classes: int) -> tuple[R
         raise InputError(
             "model.rows must end with a row `linear: classes`, which gives one score per class"
         )
+
     names = [layer.name for layer in layers]
-    between = [f"{layer.name}_{part}" for layer in layers if layer.weighted for part in BESIDE]
+    taken = {"flatten"}  # names of modules that are no rows
+    for layer in layers:
+        if layer.weighted:
+            taken |= {f"{layer.name}_{part}" for part in BESIDE}
     for name in names:
-        if names.count(name) > 1 or name in ("flatten", *between):
+        if names.count(name) > 1 or name in taken:
             raise InputError(f"model.rows: {name} names two modules; give the row another name")
     return tuple(layers)
 
 
 def _repeats(entry: JsonObject, width: float, classes: int) -> list[Row]:
+    """Return the layers of one row of a configuration, of which there are `repeat`."""
     kinds = [kind for kind in KINDS if kind in entry]
     if len(kinds) != 1 or "name" not in entry:
         raise InputError(
@@ -131,6 +136,7 @@ def _repeats(entry: JsonObject, width: float, classes: int) -> list[Row]:
                 f"{at}padding={row.padding} is more than half the pool; give {size // 2} or less"
             )
         return [Row(row.name, kind, size, size, row.stride or size, row.padding)]
+
     assert isinstance(row, _Conv | _Linear)
     names = [row.name] if row.repeat == 1 else [f"{row.name}_{i + 1}" for i in range(row.repeat)]
     if isinstance(row, _Linear):
@@ -184,8 +190,11 @@ def size(
 ) -> dict[str, int]:
     """Return the `depth`, the `multiply_adds` of one image, and the `parameters` without slopes."""
     shapes = trace(layers, channels=channels, input_px=input_px, signal=signal)
-    keys = ("multiply_adds", "parameters")
-    return {"depth": depth(layers)} | {key: sum(getattr(s, key) for s in shapes) for key in keys}
+    return {
+        "depth": depth(layers),
+        "multiply_adds": sum(shape.multiply_adds for shape in shapes),
+        "parameters": sum(shape.parameters for shape in shapes),
+    }
 
 
 def smallest_input_px(layers: Sequence[Row]) -> int:
@@ -214,34 +223,42 @@ def _try_trace(
     if flat_input is not None:
         channels, side = flat_input, 0
     for i, row in enumerate(layers):
-        is_last = i + 1 == len(layers)
-        emitted = row.size * (1 if is_last else pieces)
-        after = row.size * (1 if is_last else outputs)
+        is_last = i + 1 == len(layers)  # no activation follows
+        emitted = row.size * (1 if is_last else pieces)  # by the layer
+        after = row.size * (1 if is_last else outputs)  # by its activation
         parameters = multiply_adds = 0
+
         if row.kind in ("conv", "max_pool"):
             if side == 0 or side + 2 * row.padding < row.kernel:
                 return row.name
-            side = (side + 2 * row.padding - row.kernel) // row.stride + 1
+            side = _side_after(row, side)
             if row.kind == "conv":
                 weights = row.kernel**dims * channels * emitted
-                parameters, multiply_adds, channels = weights + emitted, weights * side**dims, after
+                parameters, multiply_adds = weights + emitted, weights * side**dims
+                channels = after
         elif row.kind == "pyramid":
             if side == 0:
                 return row.name
             channels, side = channels * sum(level**2 for level in row.levels), 0
         else:
             weights = channels * max(side, 1) ** dims * emitted
-            parameters, multiply_adds, channels, side = weights + emitted, weights, after, 0
+            parameters, multiply_adds = weights + emitted, weights
+            channels, side = after, 0
+
         shapes.append(Shape(row, channels, side, parameters, multiply_adds))
     return tuple(shapes)
 
 
+def _side_after(row: Row, side: int) -> int:
+    """Return the side of the map that a convolution or a pooling makes of one."""
+    return (side + 2 * row.padding - row.kernel) // row.stride + 1
+
+
 def map_sizes(shapes: Sequence[Shape], height: int, width: int) -> tuple[int, int]:
     """Return the size of the last map for an image of this size."""
-    for row in (shape.row for shape in shapes if shape.row.kind in ("conv", "max_pool")):
-        height, width = (
-            (side + 2 * row.padding - row.kernel) // row.stride + 1 for side in (height, width)
-        )
+    for shape in shapes:
+        if shape.row.kind in ("conv", "max_pool"):
+            height, width = _side_after(shape.row, height), _side_after(shape.row, width)
     return height, width
 
 
@@ -253,7 +270,8 @@ def multiply_adds(shapes: Sequence[Shape], height: int, width: int) -> tuple[int
         if shape.row.kind == "conv":
             rows, columns = map_sizes(shapes[: i + 1], height, width)
             trunk += shape.multiply_adds // shape.side**2 * rows * columns
-    return trunk, sum(shape.multiply_adds for shape in shapes if shape.row.kind == "linear")
+    head = sum(shape.multiply_adds for shape in shapes if shape.row.kind == "linear")
+    return trunk, head
 
 
 def depth(layers: Sequence[Row]) -> int:

@@ -40,12 +40,17 @@ class TransformedUnits(nn.Module):
         self.activation, self.has_unit_variance = activation, has_unit_variance
         for name, value in (("alpha", 0.0), ("beta", 0.0), ("gamma", 1.0)):
             self.register_buffer(name, torch.full((units,), value))
+
+        # what holds for s ~ N(0, 1), by quadrature
         nodes, weights = normal_rule()
-        activation.eval()
-        self.follow(nodes.float()[:, None].repeat(1, units), weights.float()[:, None], 1.0)
+        s = nodes.float()[:, None].repeat(1, units)
+        activation.eval()  # noisy activations are taken without their noise
+        self.follow(s, weights.float()[:, None], share=1.0)
         activation.train()
-        y = self.forward(nodes.float()[:, None].repeat(1, units))
-        if not float((weights[:, None] * y.detach() ** 2).sum()) > 1e-6:
+
+        y = self.forward(s).detach()
+        power = float((weights[:, None] * y**2).sum())
+        if not power > 1e-6:
             raise InputError(
                 f"activation {describe(activation)} is linear, and model.transformation takes what "
                 "is linear from a unit; give another activation, or model.transformation=none"
@@ -62,10 +67,12 @@ class TransformedUnits(nn.Module):
         """
         with torch.enable_grad():
             z = s.detach().requires_grad_()
-            # a copy, as it may work in place; and past what listens to it
+            # Of a copy, since an activation may work in place. `forward` itself is called, so that
+            # hooks, which measure the network's own pass, are not.
             f = self.activation.forward(z.clone())
             (slope,) = torch.autograd.grad(f.sum(), z)
         f, z = f.detach(), z.detach()
+
         alpha = -_mean(slope, weights)
         beta = -_mean(f + alpha * z, weights)
         self.alpha.lerp_(alpha.to(self.alpha), share)
@@ -116,11 +123,17 @@ class ShortcutBlock(nn.Module):
 
     @torch.no_grad()
     def _follow(self, units: TransformedUnits, s: Tensor) -> None:
+        """Let the units follow responses s [N, hidden], and keep the function of the block.
+
+        With s = B x + b, the units change by gamma (da s + db) at a fixed gamma: the part that is
+        linear in x is taken from the shortcut, and the constant from the bias."""
         alpha, beta, gamma = units.alpha.clone(), units.beta.clone(), units.gamma.clone()
         units.follow(s)
-        scaled, tilt = self.out.weight * gamma, units.alpha - alpha
-        self.shortcut.weight.sub_((scaled * tilt) @ self.hidden.weight)
-        self.out.bias.sub_(scaled @ (tilt * self.hidden.bias + units.beta - beta))
+        alpha_change = units.alpha - alpha
+
+        scaled = self.out.weight * gamma  # A gamma, which multiplies f(s) + alpha s + beta
+        self.shortcut.weight.sub_((scaled * alpha_change) @ self.hidden.weight)
+        self.out.bias.sub_(scaled @ (alpha_change * self.hidden.bias + units.beta - beta))
         self.out.weight.copy_(scaled / units.gamma)
 
 
