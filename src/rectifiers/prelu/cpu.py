@@ -1,10 +1,11 @@
 """PReLU on the CPU: a C library, called through ctypes, which releases the GIL.
 
-torch's own forward pass is as fast as ReLU's with contiguous maps in float32 alone. With channels
-last its inner loop is over the channels, which are too few to fill a vector: in bfloat16 the
-forward pass alone takes four times as long as ReLU's."""
+torch's own forward pass is as fast as ReLU's for contiguous maps in float32, and for nothing else.
+With channels last its inner loop is over the channels, which are too few to fill a vector: in
+bfloat16 the forward pass alone takes four times as long as ReLU's."""
 
 import ctypes
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -51,42 +52,44 @@ def _threads(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="prelu")
 
 
-os.register_at_fork(
-    after_in_child=_threads.cache_clear
-)  # a forked child has none of its parent's threads
+# a forked child has none of its parent's threads
+os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
 def memory_format(v: Tensor) -> torch.memory_format:
     """Return the memory format of [N, channels, ...] in which the kernels work."""
-    last = (
+    has_channels_last = (
         v.dim() == 4
         and not v.is_contiguous()
         and v.is_contiguous(memory_format=torch.channels_last)
     )
-    return torch.channels_last if last else torch.contiguous_format
+    return torch.channels_last if has_channels_last else torch.contiguous_format
 
 
 def _layout(v: Tensor, slopes: Tensor) -> tuple[str, int, int]:
-    """Return the layout of [N, channels, ...] in memory, its channels, and the numbers of each.
+    """Return the layout of [N, channels, ...] in memory, its channels, and the numbers of each
+    channel of an image.
 
-    A slope that all channels share is that of one channel."""
-    images, channels = v.shape[0], v.shape[1] if len(slopes) > 1 else 1
+    "maps": an image's numbers of one channel lie together; "last": those of one position do. A
+    slope that all channels share is that of one channel, of which both layouts are the same."""
+    images = v.shape[0]
+    channels = v.shape[1] if len(slopes) > 1 else 1
     inner = v.numel() // max(1, images * channels)
     is_last = channels == 1 or inner == 1 or not v.is_contiguous()
     return "last" if is_last else "maps", channels, inner
 
 
 def _in_parts(work: Callable[[int, int], None], v: Tensor, images_per_part: int) -> None:
-    """Call `work` for images from one number to another, by as many threads as torch has; each
-    begins with a part."""
+    """Call `work(first, end)` for ranges of images, by as many threads as torch has; each range
+    begins with a part, so that no two threads share a part's sums."""
     images = v.shape[0]
-    parts = -(-images // images_per_part)
+    parts = math.ceil(images / images_per_part)
     count = min(torch.get_num_threads(), parts, max(1, v.numel() // NUMBERS_PER_THREAD))
     if count < 2:
         work(0, images)
-    else:
-        ends = [min(images, parts * i // count * images_per_part) for i in range(count + 1)]
-        list(_threads(count).map(work, ends, ends[1:]))
+        return
+    bounds = [min(images, parts * i // count * images_per_part) for i in range(count + 1)]
+    list(_threads(count).map(work, bounds, bounds[1:]))  # a list, so that errors are raised here
 
 
 def forward(x: Tensor, slopes: Tensor) -> Tensor:
@@ -96,8 +99,10 @@ def forward(x: Tensor, slopes: Tensor) -> Tensor:
     slopes = slopes.to(x.dtype)
     if not x.is_contiguous(memory_format=memory_format(x)):
         return torch.prelu(x, slopes)
+
     slopes = slopes.float().contiguous()
-    y, (layout, channels, inner) = torch.empty_like(x), _layout(x, slopes)
+    y = torch.empty_like(x)
+    layout, channels, inner = _layout(x, slopes)
     function: Any = getattr(_library(), f"rectifiers_prelu_forward_{layout}_{DTYPES[x.dtype]}")
     source, target, a = x.data_ptr(), y.data_ptr(), slopes.data_ptr()
     image_bytes = channels * inner * x.element_size()
@@ -119,30 +124,29 @@ def backward(
     grad: the gradient of the output; slopes: float32 [channels] or [1]. The number of threads
     (torch's) changes no bit: each part, some images, has sums of its own."""
     order = memory_format(v)
-    v, grad, slopes = (
-        v.contiguous(memory_format=order),
-        grad.contiguous(memory_format=order),
-        slopes.contiguous(),
-    )
-    layout, channels, inner = _layout(v, slopes)
+    v, grad = v.contiguous(memory_format=order), grad.contiguous(memory_format=order)
+    slopes = slopes.contiguous()
     grad_input, grad_slopes = torch.empty_like(v), torch.empty_like(slopes)
     if not v.numel():
         return grad_input, grad_slopes.zero_()
+
+    layout, channels, inner = _layout(v, slopes)
     images_per_part = max(1, NUMBERS_PER_PART // (channels * inner))
-    sums = torch.empty(-(-v.shape[0] // images_per_part), channels, dtype=torch.float32)
+    parts = math.ceil(v.shape[0] / images_per_part)
+    sums = torch.empty(parts, channels, dtype=torch.float32)
+
     library: Any = _library()
     function = getattr(library, f"rectifiers_prelu_backward_{layout}_{DTYPES[v.dtype]}")
     pointers = [tensor.data_ptr() for tensor in (v, grad, grad_input)]
-    a, totals, image_bytes = slopes.data_ptr(), sums.data_ptr(), channels * inner * v.element_size()
+    a, totals = slopes.data_ptr(), sums.data_ptr()
+    image_bytes = channels * inner * v.element_size()
 
     def work(first: int, end: int) -> None:
         source, error, target = (pointer + first * image_bytes for pointer in pointers)
-        part_sums = totals + first // images_per_part * channels * 4
+        part_sums = totals + first // images_per_part * channels * sums.element_size()
         sizes = (end - first, channels, inner, images_per_part)
         function(source, error, a, target, part_sums, *sizes)
 
     _in_parts(work, v, images_per_part)
-    library.rectifiers_prelu_slopes(
-        totals, a, grad_slopes.data_ptr(), sums.shape[0], channels, from_output
-    )
+    library.rectifiers_prelu_slopes(totals, a, grad_slopes.data_ptr(), parts, channels, from_output)
     return grad_input, grad_slopes

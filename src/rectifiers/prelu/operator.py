@@ -54,8 +54,12 @@ class _PReLU(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, slopes: Tensor) -> Tensor:
         # other types have no numbers: those of torch.compile, of export, fake tensors
         has_numbers = {type(x), type(slopes)} <= {Tensor, nn.Parameter} and x.device.type == "cpu"
-        y = (prelu_forward if has_numbers else _forward)(x, slopes)
-        is_inverted = has_numbers and is_invertible(*(bound.item() for bound in slopes.aminmax()))
+        y = prelu_forward(x, slopes) if has_numbers else _forward(x, slopes)
+
+        is_inverted = False
+        if has_numbers:
+            low, high = slopes.aminmax()
+            is_inverted = is_invertible(low.item(), high.item())
         ctx.from_output = is_inverted and x.dtype != torch.float16
         ctx.has_tangents = False
         ctx.save_for_backward(y if ctx.from_output else x, slopes)
@@ -78,6 +82,7 @@ class _PReLU(torch.autograd.Function):
 
 
 def _per_channel(slopes: Tensor, x: Tensor) -> Tensor:
+    """Return slopes [channels] or [1] in the shape that broadcasts to `x` [N, channels, ...]."""
     return slopes.view(1, -1, *[1] * (x.dim() - 2)).to(x.dtype)
 
 
@@ -87,7 +92,7 @@ def _forward(x: Tensor, slopes: Tensor) -> Tensor:
 
 def _forward_on_cpu(x: Tensor, slopes: Tensor) -> Tensor:
     by_kernel = x.dim() > 1 and has_kernel(x.dtype)
-    return (cpu.forward if by_kernel else _forward)(x, slopes)
+    return cpu.forward(x, slopes) if by_kernel else _forward(x, slopes)
 
 
 def _forward_formula(x: Tensor, slopes: Tensor) -> Tensor:
@@ -174,14 +179,15 @@ class PReLU(nn.PReLU):
     def forward(self, input: Tensor) -> Tensor:
         if torch.jit.is_scripting():
             y = torch.prelu(input, self.weight)
-        else:  # which TorchScript does not compile
+        else:  # TorchScript does not compile this branch
             y = _call(input, self.weight)
         return y
 
 
 def _call(x: Tensor, slopes: Tensor) -> Tensor:
     is_graph = torch.jit.is_tracing() or is_exporting()
-    if is_graph or not isinstance(x, Tensor):  # but what `torch.fx` writes down
+    is_proxy = not isinstance(x, Tensor)  # by which `torch.fx` writes the operations down
+    if is_graph or is_proxy:
         return torch.prelu(x, slopes)
     if torch.is_grad_enabled() and _is_supported(x, slopes):
         return prelu(x, slopes)

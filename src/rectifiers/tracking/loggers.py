@@ -1,5 +1,7 @@
-"""Lightning loggers that have each epoch once, however often a run was killed and resumed: they get
-all rows of the history after each epoch's checkpoint, and once more when a run resumes from one.
+"""Lightning loggers that have each epoch once, however often a run was killed and resumed.
+
+They get all rows of the history after each epoch's checkpoint, and once more when a run resumes
+from one: an epoch that was logged before its checkpoint would be logged again after a kill.
 
 `open_loggers` opens those of a run; `log_history` and `log_results` are the ways by which numbers
 reach them."""
@@ -35,7 +37,10 @@ LOGGED_AS = {
 
 
 class RunLogger(loggers.Logger):
-    """A logger of all rows of a run, in the run's folder `save_dir`."""
+    """A logger of all rows of a run, in the run's folder `save_dir`.
+
+    Loggers of Lightning's own work as well; `open_loggers` and the functions below tell them
+    apart."""
 
     next_epoch = 1  # the first that is not logged yet
 
@@ -70,10 +75,20 @@ class CSVLogger(RunLogger):
 
     def __init__(self, save_dir: str) -> None:
         super().__init__()
-        self._path, self._rows = Path(save_dir) / "metrics.csv", list[JsonObject]()
+        self._path = Path(save_dir) / "metrics.csv"
+        self._rows: list[JsonObject] = []
 
-    name = version = property(lambda self: "")
-    save_dir = property(lambda self: str(self._path.parent))
+    @property
+    def name(self) -> str:
+        return ""  # Lightning joins it, and the version, to `save_dir`
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    @property
+    def save_dir(self) -> str:
+        return str(self._path.parent)
 
     def log_hyperparams(self, *arguments: object, **options: object) -> None:
         """Nothing: `config.yaml` lies beside the file."""
@@ -85,13 +100,14 @@ class CSVLogger(RunLogger):
         self._rows.append(dict(row))
 
     def log_results(self, results: Mapping[str, float], record: TrainingRecord) -> None:
-        for row in self._rows[-1:]:
-            row |= results
+        if self._rows:
+            self._rows[-1] |= results
         self.flush()
 
     def flush(self) -> None:
+        columns = dict.fromkeys(key for row in self._rows for key in row)  # in order, each once
         text = io.StringIO()
-        table = csv.DictWriter(text, list(dict.fromkeys(key for row in self._rows for key in row)))
+        table = csv.DictWriter(text, list(columns))
         table.writeheader()
         table.writerows(self._rows)
         write_text(self._path, text.getvalue())
@@ -123,6 +139,7 @@ def open_loggers(
     if world().rank > 0:
         yield [DummyLogger() for _ in config.logger]
         return
+
     opened = []
     parameters = hyperparameters(config, choices, folder.name, provenance)
     with ExitStack() as closing:  # closes all, whatever one of them raises
@@ -136,23 +153,31 @@ def open_loggers(
 
 
 def _close(logger: loggers.Logger, _: object, error: BaseException | None, __: object) -> None:
-    exit_code = 0
-    if error is not None:
-        code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else getattr(error, "code", 1)
-        exit_code = code if isinstance(code, int) else 1
+    """Close a logger as the end of a `with` does, by the error that ended the body, or None."""
+    exit_code = _exit_code(error)
     if isinstance(logger, RunLogger):
         logger.close(exit_code)
     else:
         logger.finalize("failed" if exit_code else "success")
 
 
+def _exit_code(error: BaseException | None) -> int:
+    """Return the exit code of a process that ends by `error`; `sys.exit` may hold no number."""
+    if error is None:
+        return 0
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    code = getattr(error, "code", 1)
+    return code if isinstance(code, int) else 1
+
+
 def log_history(
-    trained: Sequence[loggers.Logger], history: Rows, *, resuming: bool = False
+    run_loggers: Sequence[loggers.Logger], history: Rows, *, resuming: bool = False
 ) -> None:
     """Give loggers the rows of all epochs so far; one that is not ours gets the last, and nothing
     again when `resuming` from a checkpoint."""
     rows = [logged(row) for row in history]
-    for logger in trained:
+    for logger in run_loggers:
         if isinstance(logger, RunLogger):
             logger.log_history(rows)
         elif not resuming:
@@ -160,11 +185,11 @@ def log_history(
             logger.save()
 
 
-def log_results(trained: Sequence[loggers.Logger], record: TrainingRecord) -> None:
+def log_results(run_loggers: Sequence[loggers.Logger], record: TrainingRecord) -> None:
     """Give loggers what the tests of a finished or diverged run found."""
     if record.history:
-        log_history(trained, record.history, resuming=True)
-    for logger in trained:
+        log_history(run_loggers, record.history, resuming=True)
+    for logger in run_loggers:
         if isinstance(logger, RunLogger):
             logger.log_results(results(record), record)
         else:

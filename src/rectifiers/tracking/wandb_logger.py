@@ -51,17 +51,19 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = 60.0,
     ) -> None:
         folder = Path(save_dir)
+        # a rerun moves the folder of the run before it to `replaced`
         earlier = len(list((folder.parent / "replaced").glob(f"{folder.name}-*")))
         run_id = f"{folder.name}-{earlier + 1}" if earlier else folder.name
         super().__init__(save_dir=save_dir, id=run_id, project=project)
         self._folder, self._mode, self._wait_s = folder, mode, finish_timeout_s
         self._run = {"id": run_id, "project": project, "entity": entity}
-        self._run |= {"group": group} if group else {}
+        if group:
+            self._run["group"] = group
         self.note: str | None = None  # why W&B does not have all of the run
         self._pending: JsonObject = {}  # what Lightning logged since the last epoch's row
         self._is_started = False
         self._status: str | None = None  # of the record
-        self._is_lost = False
+        self._is_lost = False  # whether the client failed after its start
         self._until_the_end = ExitStack()
 
     @property
@@ -78,6 +80,8 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             self._start({**description(params), **self._run, "config": params})
 
     def _start(self, run: JsonObject) -> None:
+        """Start the run in W&B, offline where online does not work; run: arguments of
+        `wandb.init`."""
         self._until_the_end.enter_context(client_environment(self._folder))
         for path in self._client_folders():  # of earlier processes: all is logged again
             if path.name.startswith("offline"):
@@ -201,14 +205,19 @@ def description(parameters: JsonObject) -> JsonObject:
 
 def first_sentence(error: Exception) -> str:
     """Return an error's first line; for a validation error, the key and what is wrong with it."""
-    lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
-    return ": ".join(lines[1:3]) if "validation error" in lines[0] and len(lines) > 1 else lines[0]
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    if not lines:
+        return type(error).__name__
+    if "validation error" in lines[0] and len(lines) > 1:  # pydantic's second and third line
+        return ": ".join(lines[1:3])
+    return lines[0]
 
 
 @contextmanager
 def client_environment(folder: Path) -> Iterator[None]:
     """Keep the client's files in the run's folder, its output off the terminal and its error
-    reports on this machine. What `isolated` or the end of the process restores."""
+    reports on this machine. The variables stay changed until `isolated` restores them, or the
+    process ends."""
     for name, value in list(os.environ.items()):
         # the client takes an empty variable for a wrong value; WANDB_SERVICE is the address of
         # another run's client process, which may be gone
@@ -255,8 +264,10 @@ def choose_mode(mode: str) -> tuple[Literal["online", "offline", "disabled"], st
     try:
         if mode == "auto":
             mode = load_client().setup().settings.mode
-        if mode in ("disabled", "offline", "dryrun"):
-            return ("disabled" if mode == "disabled" else "offline"), None
+        if mode == "disabled":
+            return "disabled", None
+        if mode in ("offline", "dryrun"):  # two names of one
+            return "offline", None
         reason = offline_reason()
     except Exception as error:  # the client refuses a variable or a settings file
         reason = first_sentence(error)
@@ -270,10 +281,11 @@ def offline_reason() -> str | None:
     settings = load_client().setup().settings
     if not (settings.api_key or settings.identity_token_file or get_netrc_auth(settings.base_url)):
         return "no key is known, and `wandb login` stores one"
+
     url = urlsplit(settings.base_url)
     host = url.hostname or ""
     if url.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
-        return None  # only the client can tell
+        return None  # through a proxy, of which only the client knows
     address = host, url.port or (443 if url.scheme == "https" else 80)
     try:  # the client itself would try for minutes
         socket.create_connection(address, CONNECT_TIMEOUT_S).close()
