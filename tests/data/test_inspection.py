@@ -346,10 +346,10 @@ def test_no_validation_image_is_skipped(photos: Path, protocol: str) -> None:
     overrides = (f"data.root={photos}", f"cache_dir={photos.parent}/cache", "data.bad_images=skip")
     config = compose_config(*SMALL, *overrides, f"data.protocol={protocol}")
     three = three_splits(folder(str(photos)))
-    victim = three.train.whole.paths[three.train.indices[0]]  # type: ignore[attr-defined]
+    victim = three.train.split.paths[three.train.indices[0]]  # type: ignore[attr-defined]
     victim.write_bytes(b"")
     build.inspect_source(folder(str(photos)), config)
-    victim = three.val.whole.paths[three.val.indices[0]]  # type: ignore[attr-defined]
+    victim = three.val.split.paths[three.val.indices[0]]  # type: ignore[attr-defined]
     victim.write_bytes(victim.read_bytes()[:-30])
     if protocol == "paper":
         build.inspect_source(folder(str(photos)), config)

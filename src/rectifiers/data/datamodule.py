@@ -310,18 +310,17 @@ class ImageData(pl.LightningDataModule):
 
     def _check_signals(self) -> None:
         """Refuse a crop that is not the size of the signals, judged by the first one."""
-        crop = self.geometry.crop
         try:
             height, width = self.source.train.shape(0)
         except InputError:
             if self.skip_bad:  # the first one cannot be read, which is allowed
                 return
             raise
-        if (height, width) != crop:
-            own = f"data.crop_px={width}, or " if height == 1 else ""
+        if (height, width) != self.geometry.crop:
+            remedy = f"data.crop_px={width}, or " if height == 1 else ""
             raise InputError(
                 f"data.crop_px={self.geometry.crop_px} does not fit the signals, which are "
-                f"{height} x {width}; give {own}data.signal=false"
+                f"{height} x {width}; give {remedy}data.signal=false"
             )
 
     @cached_property

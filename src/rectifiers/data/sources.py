@@ -188,8 +188,8 @@ def digits(
             "fraction nearer to 0.5"
         ) from error
 
-    whole = ArraySplit(images, bunch.target.tolist())
-    train, val = (take(whole, np.sort(indices)) for indices in parts)
+    all_digits = ArraySplit(images, bunch.target.tolist())
+    train, val = (take(all_digits, np.sort(indices)) for indices in parts)
     return Source("digits", tuple("0123456789"), 1, train, val)
 
 

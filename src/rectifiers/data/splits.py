@@ -67,35 +67,35 @@ class ArraySplit:
 
 @dataclass(frozen=True)
 class Part:
-    """Some images of a split, in its order."""
+    """The images `indices` of a split, in their order."""
 
-    whole: Split
+    split: Split
     indices: np.ndarray
 
     @cached_property
     def labels(self) -> Sequence[int]:
-        return np.asarray(self.whole.labels)[self.indices].tolist()
+        return np.asarray(self.split.labels)[self.indices].tolist()
 
     def image(self, index: int) -> Tensor:
-        return self.whole.image(int(self.indices[index]))
+        return self.split.image(int(self.indices[index]))
 
     def shape(self, index: int) -> tuple[int, int]:
-        return self.whole.shape(int(self.indices[index]))
+        return self.split.shape(int(self.indices[index]))
 
     def digest(self) -> str:
-        return part_digest(self.whole.digest(), self.indices)
+        return part_digest(self.split.digest(), self.indices)
 
 
 class EncodedPart(Part):
     """Some images of a split of files."""
 
     def encoded(self, index: int) -> bytes:
-        return self.whole.encoded(int(self.indices[index]))  # type: ignore[attr-defined]
+        return self.split.encoded(int(self.indices[index]))  # type: ignore[attr-defined]
 
 
-def part_digest(whole: str, indices: np.ndarray) -> str:
-    """Return the hash of the images `indices` of a split with the hash `whole`."""
-    content = f"{whole} ".encode() + indices.astype("<i8").tobytes()
+def part_digest(digest: str, indices: np.ndarray) -> str:
+    """Return the hash of the images `indices` of a split with the hash `digest`."""
+    content = f"{digest} ".encode() + indices.astype("<i8").tobytes()
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 

@@ -128,8 +128,8 @@ class Dense:
     mirror: bool = True
 
     def views(self, image: Tensor, px: int) -> Tensor:
-        whole = resize_shorter(image, px)[None]
-        return torch.cat([whole, whole.flip(-1)]) if self.mirror else whole
+        view = resize_shorter(image, px)[None]
+        return torch.cat([view, view.flip(-1)]) if self.mirror else view
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         network = of_rows(classifier.network)

@@ -124,7 +124,7 @@ def verify(archive: Archive, md5: Callable[[Path], str] = file_md5) -> None:
 def list_members(
     file: BinaryIO,
     archive: str,
-    wanted: re.Pattern[str],
+    pattern: re.Pattern[str],
     *,
     start: int = 0,
     size: int,
@@ -134,7 +134,7 @@ def list_members(
     """Return the files of the tar that lies at `start` in `file` and is `size` bytes long, sorted
     by name.
 
-    Anything but whole regular files once each, whose whole names match `wanted`, is refused.
+    Anything but whole regular files once each, whose whole names match `pattern`, is refused.
     archive: its name in messages. most, most_bytes: limits on the number of files and on the size
     of each.
     """
@@ -146,7 +146,7 @@ def list_members(
                 belongs = (
                     info.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
                     and not info.issparse()
-                    and wanted.fullmatch(info.name)
+                    and pattern.fullmatch(info.name)
                     and info.name not in members
                     and 0 <= info.size <= most_bytes
                     and info.offset_data + info.size <= start + size
@@ -223,9 +223,9 @@ def train_classes(expected: Expected, archive: BinaryIO, devkit: Devkit) -> dict
     """Return the classes of the tar of tars; each inner tar is listed when its turn comes."""
     path = expected.archives["train"].path
     size = os.fstat(archive.fileno()).st_size
-    wanted = re.compile(rf"{WNID.pattern}\.tar")
+    pattern = re.compile(rf"{WNID.pattern}\.tar")
     inner = list_members(
-        archive, path.name, wanted, size=size, most=expected.classes, most_bytes=size
+        archive, path.name, pattern, size=size, most=expected.classes, most_bytes=size
     )
     classes = {tar.name[: -len(".tar")]: tar for tar in inner}
     if tuple(classes) != devkit.wnids:
@@ -237,10 +237,10 @@ def train_classes(expected: Expected, archive: BinaryIO, devkit: Devkit) -> dict
 
 def _inner_members(expected: Expected, archive: BinaryIO, wnid: str, tar: Member) -> list[Member]:
     name = f"{expected.archives['train'].path.name}/{tar.name}"
-    wanted = re.compile(rf"{wnid}_[0-9]{{1,9}}\.JPEG")
+    pattern = re.compile(rf"{wnid}_[0-9]{{1,9}}\.JPEG")
     least, most = expected.class_images
     images = list_members(
-        archive, name, wanted, start=tar.offset, size=tar.bytes, most=most, most_bytes=IMAGE_LIMIT
+        archive, name, pattern, start=tar.offset, size=tar.bytes, most=most, most_bytes=IMAGE_LIMIT
     )
     if len(images) < least:
         raise refused(name, f"holds {len(images)} images, and a class has {least} to {most}")
