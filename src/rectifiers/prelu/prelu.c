@@ -1,5 +1,5 @@
 // PReLU, y = x > 0 ? x : a x, and its backward pass in one pass over the numbers: dx, and for every slope the sum of
-// dy x over x <= 0, which da is made of. `v` is x, or y, whose sign is that of x where a > 0.
+// dy x over x <= 0, which da is made of. `v` is x, or y, whose sign is that of x where a > 0; operator.py says when.
 //
 // Sums are kept apart by part, a fixed number of images, and added in one order, so that no number of threads changes a
 // bit.
@@ -60,9 +60,19 @@ static int64_t period_of(int64_t channels)
     return least * ((INDEPENDENT + least - 1) / least);
 }
 
-// NAME_map_*: `count` numbers with one slope. NAME_*: `count` numbers whose slopes repeat every `period` vectors.
-// prelu_*_maps: [images, channels, inner]; prelu_*_last: [images, inner, channels]. sums: [parts, channels], filled; a
-// part has `of_part` images, the last one the rest.
+// The functions of one type of numbers, NAME, from the innermost to those that Python calls:
+//
+//   NAME_*_lanes, NAME_*_one      LANES numbers, and one of those that are left at the end. Masks choose between the
+//                                 two sides of PReLU, lane by lane
+//   NAME_map_*                    `count` numbers with one slope
+//   NAME_in_registers             most of `count` numbers whose slopes repeat every `period` vectors. The compiler
+//                                 knows the period, and keeps the slopes and their sums in registers
+//   NAME_forward, NAME_backward   all of such numbers, of any period
+//   rectifiers_prelu_*_maps_NAME  [images, channels, inner]
+//   rectifiers_prelu_*_last_NAME  [images, inner, channels]: one vector while the repeated slopes fit into a TILE, else
+//                                 position by position
+//
+// sums: [parts, channels], filled; a part has `of_part` images, the last one the rest.
 #define PRELU(NAME, NUMBER, TO_NUMBER)                                                                                 \
     INLINE void NAME##_backward_lanes(const NUMBER *v, const NUMBER *dy, const lanes *slopes, NUMBER *dx, lanes *sum)  \
     {                                                                                                                  \
