@@ -5,7 +5,8 @@ import re
 import pytest
 
 from rectifiers.cli.composition import composed
-from rectifiers.cli.hints import check_arguments, keys_of_conf
+from rectifiers.cli.hints import check_arguments
+from rectifiers.runs.options import keys_of_conf
 from rectifiers.runs.sections import Trainer
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.words import KEYS, OPTIONS, meaning
@@ -28,7 +29,7 @@ def refusal_of(*arguments: str) -> str:
         ("batch_size=64", "data.batch_size?"),
         ("+learning_rate=0.1", "optim.lr?"),
         ("model.optimizer.lr=0.1", "optim.lr?"),
-        ("--batch-size=64", "data.batch_size=64?"),
+        ("--batch-size=64", "data.batch_size?"),
         ("--lr", "optim.lr?"),
         ("trainer.accumulate_grad_batches=4", "data.batch_size images at once"),
         ("trainer.check_val_every_n_epoch=2", "every epoch is validated"),
@@ -100,7 +101,22 @@ def test_null_in_a_list_is_no_option() -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    ["evaluation=[center,null]", "activation={}", "data=[null]", "callbacks=[1]", "debug={a:b}"],
+    [
+        *("evaluation=[center,null]", "activation={}", "data=[null]", "callbacks=[1]"),
+        *("debug={a:b}", "model=1e3", "--multirun activation=relu,null", "evaluation=[center,{}]"),
+    ],
 )
 def test_what_is_no_option_is_refused(typed: str) -> None:
-    assert refusal_of(typed).startswith(f"invalid {typed.partition('=')[0]}: ")
+    arguments = typed.split()
+    assert refusal_of(*arguments).startswith(f"invalid {arguments[-1].partition('=')[0]}: ")
+
+
+@pytest.mark.parametrize("value", ["[center],[center,ten_view]", "choice(center,ten_view)"])
+def test_a_sweep_may_be_over_lists_and_choices(value: str) -> None:
+    check_arguments(["--multirun", f"evaluation={value}"])
+
+
+def test_keys_for_a_group_name_no_other_option() -> None:
+    refusal = refusal_of("data={nothing:1}")
+    assert "data.<key>=<value>" in refusal
+    assert "debug=" not in refusal

@@ -17,9 +17,9 @@ from pydantic_core import from_json
 
 from rectifiers.benchmark.definition import Entry, benchmark
 from rectifiers.runs.identity import run_id, science
+from rectifiers.runs.options import options
 from rectifiers.runs.provenance import committed_file, has_commit
 from rectifiers.runs.record_parts import NonNegative, Percent, Rate
-from rectifiers.runs.sections import options
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, read_bytes, write_text
@@ -263,7 +263,7 @@ def check_overrides(overrides: Sequence[str], place: Path) -> None:
         is_usable = equals and is_key and "$" not in value and override == printable(override)
         if is_usable and not is_setting and (CONF / key).is_dir():
             chosen = {name.strip(" '\"") for name in value.strip("[]").split(",")}
-            is_usable = chosen <= {"null", *options(key).split(", ")}
+            is_usable = chosen <= {"null", *options(key)}
         if not is_usable:
             raise InputError(
                 f"{place}: {printable(override)} is no value of a key, or option of a group, of a "

@@ -20,8 +20,9 @@ from rectifiers.cli.composition import Choices, compose_with_choices, override, 
 from rectifiers.runs.config import FREE, KEYS, RunConfig
 from rectifiers.runs.folder import run_folder
 from rectifiers.runs.identity import NOT_SCIENCE, science, settings
+from rectifiers.runs.options import options
 from rectifiers.runs.record import TrainingRecord, load_training
-from rectifiers.runs.sections import DOTTED_NAME, options
+from rectifiers.runs.sections import DOTTED_NAME
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import CONF, load_yaml, read_yaml
@@ -152,7 +153,7 @@ def _laid_over(record: TrainingRecord, values: dict[str, str], folder: Path) -> 
 
 def _data_option(record: TrainingRecord) -> str:
     """Return the option of `data` whose places and test scales fit the run."""
-    known = options("data").split(", ")
+    known = options("data")
     if (chosen := record.choices.get("data")) in known:
         return str(chosen)
     target = record.science["data"].get("_target_")

@@ -33,9 +33,9 @@ from rectifiers.cli.hints import check_arguments
 from rectifiers.results.run_tables import print_record
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import Outcome, check_ckpt_path, find
+from rectifiers.runs.options import options
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
-from rectifiers.runs.sections import options
 from rectifiers.runtime.console import (
     SHOW_ALL,
     cli_errors,
@@ -307,16 +307,17 @@ def _run_ensemble(
     of_ensemble = ("experiment", "evaluation", "members")
     shared = [typed for typed in overrides if typed.partition("=")[0] not in of_ensemble]
     tests = f"evaluation=[{','.join(config.evaluation.protocols)}]"
+    known = options("experiment")
     runs = []
     for member in members:
-        if member not in options("experiment").split(", "):
+        if member not in known:
             raise InputError(
-                f"members names {member}, which is no experiment; give some of: "
-                f"{options('experiment')}"
+                f"members names {member}, which is no experiment; give some of: {', '.join(known)}"
             )
         typed = [*shared, f"experiment={member}", tests]
         composed, choices = compose_with_choices(typed)
         runs.append((resolve(composed), choices, typed))
+
     from rectifiers.training.ensemble import ensemble
 
     return ensemble(runs, config.runs_dir, experiment)

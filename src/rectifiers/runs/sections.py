@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from rectifiers.models.rows import Row, expand
 from rectifiers.runs import role
+from rectifiers.runs.options import options
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF
 from rectifiers.runtime.ranges import LARGEST, LARGEST_PX, Count, NonNegative, Positive, Range, Real
 from rectifiers.runtime.schema import JsonObject, Section
 from rectifiers.runtime.words import meaning
@@ -343,11 +343,5 @@ class Checkpoint(Section):
 
 def not_chosen(group: str) -> InputError:
     """Return the error that a group has no option."""
-    return InputError(f"{group} is not chosen; give {group}=<option> of: {options(group)}")
-
-
-def options(group: str) -> str:
-    """Return the files that `group` can be chosen from, in words."""
-    place = CONF / group
-    paths = (path.relative_to(place).with_suffix("") for path in place.rglob("*.yaml"))
-    return ", ".join(sorted(path.as_posix() for path in paths))
+    known = ", ".join(options(group))
+    return InputError(f"{group} is not chosen; give {group}=<option> of: {known}")
