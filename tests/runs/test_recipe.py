@@ -8,7 +8,8 @@ import torch
 
 from conftest import compose_config
 from rectifiers.runs.config import RunConfig
-from rectifiers.training.build import build_network, build_optimizer, open_source
+from rectifiers.training.build import build_network, open_source
+from rectifiers.training.optim import configured_optimizer
 from rectifiers.training.targets import import_functions
 
 PAPER = {
@@ -63,7 +64,7 @@ def optimised(activation: str) -> tuple[RunConfig, torch.nn.Module, torch.optim.
     config = compose_config(f"activation={activation}", "data=digits8", "model=mini", "optim=paper")
     functions = import_functions(config)
     network, _ = build_network(config, functions, open_source(config, functions), None)
-    return config, network, build_optimizer(config, functions, network)
+    return config, network, configured_optimizer(config, functions, network)
 
 
 def test_prelu_slopes_have_momentum_and_no_weight_decay() -> None:

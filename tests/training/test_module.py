@@ -14,8 +14,8 @@ from rectifiers.data.datamodule import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
-from rectifiers.training.build import build_optimizer, build_schedule
 from rectifiers.training.module import Classifier
+from rectifiers.training.optim import build_schedule, configured_optimizer
 from rectifiers.training.targets import import_functions
 
 
@@ -28,7 +28,7 @@ def classifier(seed: int) -> Classifier:
     parts = (
         network,
         preprocess,
-        partial(build_optimizer, config, functions),
+        partial(configured_optimizer, config, functions),
         build_schedule(config, functions),
     )
     return Classifier(*parts, classes=10, seed=seed, run="", code="")

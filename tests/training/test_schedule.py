@@ -13,8 +13,7 @@ from pytorch_lightning.callbacks import Callback
 from conftest import compose_config, same_bits, weights
 from cutting import cut
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.build import build_schedule
-from rectifiers.training.optim import Schedule, multistep, plateau
+from rectifiers.training.optim import Schedule, build_schedule, multistep, plateau
 from rectifiers.training.targets import import_functions
 from rectifiers.training.train import train
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from rectifiers import initializers
 from rectifiers.activations.modules import pieces
 from rectifiers.gains import Mode, gain, moments
-from rectifiers.initialization.initialize import initialize
 from rectifiers.initialization.report import InitReport, LayerReport
 from rectifiers.initializers import Layer, Rule
 from rectifiers.runtime.errors import InputError
@@ -181,6 +180,9 @@ def initialize_empirically(
     network reads, and return the init report. Warn of what no start cures."""
     if images is None:
         raise InputError("init.mode=empirical measures responses, and there are no images here")
+    # imported late: a closed form needs none of the tracing behind it
+    from rectifiers.initialization.initialize import initialize
+
     report = initialize(
         network, images, init=rule, mode="empirical", seed=seed, bias=cast(float, bias)
     )

@@ -27,8 +27,7 @@ EXAMPLES = 8  # standard normal images, on which the layers are found and filled
 class ModuleNetwork(ImageNetwork):
     """What `build(activation, classes, channels, input_px)` returns, as a network of the benchmark.
 
-    Activations are known by the names of the modules that `activation(channels)` made. left: what
-    `initialize` did not fill, a sentence each.
+    Activations are known by the names of the modules that `activation(channels)` made.
     """
 
     def __init__(
@@ -48,7 +47,6 @@ class ModuleNetwork(ImageNetwork):
                 "choose a model of rows"
             )
         self.image = (channels, input_px, input_px)
-        self.left: list[str] = []
         self._units: dict[nn.Module, int] = {}  # of each activation that `build` asked for
 
         def build_activation(units: int) -> nn.Module:
@@ -75,6 +73,9 @@ class ModuleNetwork(ImageNetwork):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.module(x)
+
+    def own_module(self) -> nn.Module:
+        return self.module
 
     def activations(self) -> dict[str, tuple[nn.Module, int]]:
         return {

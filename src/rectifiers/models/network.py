@@ -25,10 +25,12 @@ class ImageNetwork(nn.Module):
 
     depth: layers with weights on the longest way. multiply_adds: of one image of `input_px`,
     convolutions and linear layers alone. activation_checkpointing: whether training keeps only some
-    maps and recomputes the others in the backward pass."""
+    maps and recomputes the others in the backward pass. left: what `initialize` did not fill, a
+    sentence each."""
 
     depth: int
     multiply_adds: int
+    left: Sequence[str] = ()
     activation_checkpointing = False
     is_compiled = False
 
@@ -37,6 +39,10 @@ class ImageNetwork(nn.Module):
         not called then."""
         super().compile(*arguments, **options)
         self.is_compiled = True
+
+    def own_module(self) -> nn.Module:
+        """Return the module whose names a `state_dict` of the user's has."""
+        return self
 
     def activations(self) -> dict[str, tuple[nn.Module, int]]:
         """Return each activation with the number of its output channels, by the name of its

@@ -1,5 +1,7 @@
 """From a configuration to the parts of a run: data, preprocessing, network, optimiser."""
 
+from __future__ import annotations
+
 import inspect
 import math
 from collections.abc import Iterator, Mapping
@@ -7,16 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import torch
-from pytorch_lightning.callbacks import (
-    Callback,
-    ModelCheckpoint,
-    StochasticWeightAveraging,
-    WeightAveraging,
-)
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.images import FolderSplit
@@ -24,16 +20,13 @@ from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fi
 from rectifiers.data.sources import Source, one_at_a_time, three_splits
 from rectifiers.data.transforms import Geometry
 from rectifiers.initialization.report import LayerReport
-from rectifiers.initialization.tracing import batch_stats_mode
-from rectifiers.initializers import needs_images
+from rectifiers.initializers import Rule, needs_images
 from rectifiers.models.chains import initialize_chain, initialize_empirically, warn_of_drift
-from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
-from rectifiers.parameters import parameter_groups
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
-from rectifiers.runs.sections import MULTISTEP, PLATEAU, SOME_CLASSES
+from rectifiers.runs.sections import SOME_CLASSES
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import (
     SINGLE_PROCESS,
@@ -49,7 +42,8 @@ from rectifiers.training.checkpoints import load_weights
 from rectifiers.training.module import Classifier, load_plain
 from rectifiers.training.targets import Functions, source_file
 
-AVERAGING = (StochasticWeightAveraging, WeightAveraging)
+if TYPE_CHECKING:
+    from rectifiers.models.external import ModuleNetwork
 
 
 @dataclass(frozen=True)
@@ -91,11 +85,7 @@ def build(
     )
     if config.weights is not None and not is_trained:
         init_report = run_on_all_ranks(lambda: start_from_weights(config, network, init_report))
-    warnings = network.left if isinstance(network, ModuleNetwork) else []
-    is_plain = config.model.norm == "none" and config.init.mode == "closed_form"
-    if is_plain and config.weights is None and isinstance(network, Network):
-        drift = warn_of_drift(network.sites())
-        warnings = [drift] if drift else []
+
     device = torch.cuda.get_device_name() if config.trainer.accelerator == "gpu" else "cpu"
     origin = provenance(
         source.digest, statistics_hash, device, torch.get_num_threads(), source.pinned
@@ -103,8 +93,8 @@ def build(
     classifier = Classifier(
         network,
         preprocess,
-        partial(build_optimizer, config, functions),
-        build_schedule(config, functions),
+        partial(optim.configured_optimizer, config, functions),
+        optim.build_schedule(config, functions),
         classes=len(source.classes),
         seed=config.seed,
         run=folder.name,
@@ -113,8 +103,31 @@ def build(
     if config.trainer.precision == "64-true":
         # Lightning would, after weights of a checkpoint were rounded to single precision
         classifier.double()
-    parts = (data, preprocess, network, init_report, classifier, warnings, origin)
-    return Run(config, functions, folder, place, source, *parts)
+
+    return Run(
+        config=config,
+        functions=functions,
+        folder=folder,
+        place=place,
+        source=source,
+        data=data,
+        preprocess=preprocess,
+        network=network,
+        init_report=init_report,
+        classifier=classifier,
+        warnings=_warnings_of_start(config, network),
+        provenance=origin,
+    )
+
+
+def _warnings_of_start(config: RunConfig, network: ImageNetwork) -> list[str]:
+    """Return what a reader of the record should know of the start, a sentence each."""
+    # batch normalisation and measured responses leave no drift
+    is_plain = config.model.norm == "none" and config.init.mode == "closed_form"
+    if is_plain and config.weights is None and isinstance(network, Network):
+        drift = warn_of_drift(network.sites())
+        return [drift] if drift else []
+    return list(network.left)
 
 
 def open_source(config: RunConfig, functions: Functions) -> Source:
@@ -133,7 +146,8 @@ def open_source(config: RunConfig, functions: Functions) -> Source:
         if settings.root is None:
             raise
         raise unreadable(f"data.root={settings.root}", error, "give another") from error
-    if settings.protocol == "paper":
+
+    if settings.protocol == "paper":  # which tests on the images that validate
         source = replace(source, test=None)
     if settings.color_sigma and source.channels != 3:
         raise InputError(
@@ -164,6 +178,7 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
             found = source.inspected(config.cache_dir, skip_bad=skip_bad, in_splits=in_splits)
             return found.digests, getattr(found.train, "unreadable", {})
 
+    # the hashes and the list alone: each rank has opened the images by itself
     digests, bad = broadcast_from_rank_zero(look)
     source = replace(source, digests=digests)
     if bad and isinstance(source.train, FolderSplit):
@@ -180,9 +195,10 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
 def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS) -> ImageData:
     """Return this process' share of the data, in batches."""
     settings = config.data
+    geometry = Geometry(**{field.name: getattr(settings, field.name) for field in fields(Geometry)})
     return ImageData(
         source,
-        Geometry(**{field.name: getattr(settings, field.name) for field in fields(Geometry)}),
+        geometry,
         global_batch=settings.batch_size,
         seed=config.seed,
         workers=settings.num_workers,
@@ -223,7 +239,9 @@ def build_preprocess(
             return fit(functions["preprocess"], PixelMoments(batches), settings.scale)
 
     cache = config.cache_dir / "statistics"
-    return load_or_fit(cache, key, fit_now, is_whole=lambda: not data.unread), key
+    # what was fitted while images could not be read is not kept for other runs
+    preprocess = load_or_fit(cache, key, fit_now, is_whole=lambda: not data.unread)
+    return preprocess, key
 
 
 def initial_network(
@@ -257,8 +275,9 @@ def start_from_weights(
     state = network.state_dict()
     report = []
     for entry in init_report:
-        suffix = f"{entry.layer}.weight"
-        loaded = next(w for name, w in state.items() if f".{name}".endswith(f".{suffix}"))
+        # a layer is named without what holds it: trunk, head, or the user's module
+        suffix = f".{entry.layer}.weight"
+        loaded = next(weight for name, weight in state.items() if f".{name}".endswith(suffix))
         std, mean = float(loaded.std(correction=0)), float(loaded.mean())
         numbers: JsonObject = {"std_asked": std, "std_drawn": std, "mean_drawn": mean}
         report.append(replace(entry, rule="weights", bias="weights", **numbers))
@@ -276,29 +295,20 @@ def build_network(
 
     batch: of what the network reads, for initialisers that measure responses."""
     rule = functions["init"]
-    build = _row_network if config.model.rows is not None else _module_network
-    network = build(config, functions, source, flat_input)
-    is_empirical = config.init.mode == "empirical"
     name = config.init.target.rpartition(".")[2]
     settings: JsonObject = {"seed": config.seed, "name": name, "bias": config.init.bias}
-    if isinstance(network, ModuleNetwork):
-        settings["mode"] = "empirical" if is_empirical else "forward"
-        init_report = network.initialize(rule, **settings, images=batch)
-    elif is_empirical:
-        init_report = initialize_empirically(network, network.sites(), rule, batch, **settings)
+    network: ImageNetwork
+    if config.model.rows is None:
+        network = module = _module_network(config, functions, source, flat_input)
+        mode: Literal["forward", "empirical"] = "forward"
+        if config.init.mode == "empirical":
+            mode = "empirical"
+        init_report = module.initialize(rule, **settings, mode=mode, images=batch)
     else:
-        settings["first_layer_linear"] = config.init.first_layer_linear
-        settings["fc_std"] = config.init.fc_std
-        if batch is not None:
-            settings["run"] = partial(_forward, network, batch)
-        init_report = initialize_chain(network.sites(), rule, **settings)
-    for entry in init_report:
-        asked = entry.std_asked
-        if not isinstance(asked, int | float) or not 0 <= asked < math.inf:
-            raise InputError(
-                f"init._target_={config.init.target} returns {asked} for {entry.layer}; it must "
-                "return the std that it asks for, a finite number that is not negative"
-            )
+        network = rows = _row_network(config, functions, source, flat_input)
+        init_report = _fill_rows(config, rows, rule, batch, settings)
+    _check_drawn(config, init_report)
+
     if config.channels_last:
         # what the weights are, convolutions make of maps
         network.to(memory_format=torch.channels_last)
@@ -306,9 +316,39 @@ def build_network(
     return network, init_report
 
 
+def _fill_rows(
+    config: RunConfig, network: Network, rule: Rule, batch: Tensor | None, settings: JsonObject
+) -> list[LayerReport]:
+    """Draw the weights of a network of rows; return the init report."""
+    if config.init.mode == "empirical":
+        return initialize_empirically(network, network.sites(), rule, batch, **settings)
+    return initialize_chain(
+        network.sites(),
+        rule,
+        **settings,
+        first_layer_linear=config.init.first_layer_linear,
+        fc_std=config.init.fc_std,
+        run=None if batch is None else partial(_forward, network, batch),
+    )
+
+
+def _check_drawn(config: RunConfig, init_report: list[LayerReport]) -> None:
+    """Refuse a rule that does not return the standard deviation that it asks for."""
+    for entry in init_report:
+        asked = entry.std_asked
+        if not isinstance(asked, int | float) or not 0 <= asked < math.inf:
+            raise InputError(
+                f"init._target_={config.init.target} returns {asked} for {entry.layer}; it must "
+                "return the std that it asks for, a finite number that is not negative"
+            )
+
+
 def _module_network(
     config: RunConfig, functions: Functions, source: Source, flat_input: int | None
 ) -> ModuleNetwork:
+    # imported late: a network of rows needs none of the tracing behind it
+    from rectifiers.models.external import ModuleNetwork
+
     name = config.model.target
     assert name is not None
     if flat_input is not None:
@@ -349,61 +389,7 @@ def _row_network(
 
 def _forward(network: Network, x: Tensor) -> None:
     """Run a network as in training, without dropout."""
+    from rectifiers.initialization.tracing import batch_stats_mode  # imported late, as above
+
     with batch_stats_mode(network), torch.no_grad(), torch.random.fork_rng(devices=()):
         network(x)
-
-
-def build_callbacks(config: RunConfig, functions: Functions, folder: Path) -> list[Callback]:
-    """Return the callbacks that `callbacks=` chooses: ours, and Lightning's. Checkpoints of
-    Lightning's go to `<folder>/checkpoints`."""
-    callbacks = []
-    # by name, because an id does not tell their order
-    for name, target in sorted((config.callbacks or {}).items()):
-        callback = functions[f"callbacks.{name}"]()
-        if not isinstance(callback, Callback):
-            raise InputError(
-                f"callbacks.{name}._target_={target.target} gives {type(callback).__name__}; it "
-                "must return a callback of Lightning"
-            )
-        if isinstance(callback, AVERAGING):
-            raise InputError(
-                f"callbacks.{name}._target_={target.target} averages the weights after the last "
-                "checkpoint, so a later test would use other weights; leave it out"
-            )
-        if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
-            callback.dirpath = str(folder / "checkpoints")
-        callbacks.append(callback)
-    return callbacks
-
-
-def build_optimizer(config: RunConfig, functions: Functions, network: nn.Module) -> Optimizer:
-    """Return the optimiser of a network."""
-    settings = config.optim
-    keys = ("lr", "weight_decay", "bias_lr_factor", "slope_weight_decay")
-    groups = parameter_groups(network, **{key: getattr(settings, key) for key in keys})
-    kind = functions["optim"]
-    if settings.momentum is not None:
-        kind = partial(kind, momentum=settings.momentum)
-    try:
-        return optim.build_optimizer(kind, groups, lr=settings.lr, fused=config.is_fused)
-    except (TypeError, ValueError) as error:
-        remedy = "classes without momentum go with optim=adamw"
-        raise InputError(f"{settings.target} cannot be built ({error}); {remedy}") from error
-
-
-def build_schedule(config: RunConfig, functions: Functions) -> optim.Schedule:
-    """Return how the learning rate changes."""
-    settings = config.scheduler
-    common = (config.trainer.max_epochs, settings.warmup_epochs)
-    if settings.target not in (PLATEAU, MULTISTEP):
-        return optim.Schedule(*common, scheduler=functions["scheduler"])
-    is_plateau = settings.target == PLATEAU
-    names = ("max_drops", "patience") if is_plateau else ("milestones",)
-    values = {name: getattr(settings, name) for name in names}
-    for name, value in values.items():
-        if value is None:
-            raise InputError(f"scheduler.{name} has no value; give it one")
-    if is_plateau:
-        values["warmup_epochs"] = settings.warmup_epochs
-    drops = partial(optim.plateau if is_plateau else optim.multistep, **values)
-    return optim.Schedule(*common, drops=drops, drop_factor=settings.drop_factor)

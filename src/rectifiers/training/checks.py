@@ -84,7 +84,7 @@ def _check_activation(config: RunConfig, functions: Functions) -> None:
             backward = partial(_checked_gain, activation, x, "backward")
             # what a function builds is known when the data are
             branches = int(config.model.rows is None)
-            layer = Layer(kind, channels, channels, forward, backward, lambda weight: 1.0, branches)
+            layer = Layer(kind, channels, channels, forward, backward, _unit_variance, branches)
             try:
                 rule(torch.empty(8, 8, *(3 for _ in sides)), layer, Generator())
             except InputError:
@@ -92,6 +92,11 @@ def _check_activation(config: RunConfig, functions: Functions) -> None:
             # a rule may fit other weights only; where it fails on the network's, the run says so
             except Exception:
                 continue
+
+
+def _unit_variance(weight: Tensor) -> float:
+    """Stand in for the variance of a layer's responses, which needs images."""
+    return 1.0
 
 
 def _checked_gain(activation: nn.Module, x: Tensor, mode: Mode) -> float:

@@ -83,7 +83,10 @@ def _record(
     data = runs[0].provenance
     origin = provenance(data.data, None, "cpu", torch.get_num_threads(), data.data_pinned)
     dirty = [origin.git_dirty, *(run.provenance.git_dirty for run in runs)]
-    is_dirty = any(dirty) or (None if None in dirty else False)
+    is_dirty: bool | None = any(dirty)
+    if not is_dirty and None in dirty:  # outside of a checkout nobody can say
+        is_dirty = None
+
     earlier = records.load(path) if path.is_file() else None
     results = dict(earlier.protocols) if isinstance(earlier, EnsembleRecord) else {}
     for name, result in list(results.items()):

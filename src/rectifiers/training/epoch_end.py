@@ -33,9 +33,11 @@ class ProgressLines(Callback):
     ) -> None:
         if not self.timer.is_due():
             return
-        now, done, (then, done_then) = time.monotonic(), trainer.global_step, self._before
+        now, done = time.monotonic(), trainer.global_step
+        then, done_then = self._before
         self._before = now, done
-        rate, steps = (done - done_then) / max(now - then, 1e-9), int(trainer.num_training_batches)
+        rate = (done - done_then) / max(now - then, 1e-9)
+        steps = int(trainer.num_training_batches)
         losses = module.train_loss  # its `compute` would wait for the other ranks
         say(
             f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, step {step + 1:,} of "
@@ -83,7 +85,7 @@ class EpochEnd(Checkpoint):
     because the loggers get all rows of the checkpoint again.
 
     Within an epoch it writes a checkpoint every `every_n_steps` steps. A signal to any of the
-    processes (see `runtime.signals`) means: write a checkpoint after the current step, and stop.
+    processes (see `runtime.stopping`) means: write a checkpoint after the current step, and stop.
     Within an epoch's last step the epoch is finished first, with its validation: Lightning would
     skip that in a run that goes on from there.
     """
@@ -98,7 +100,7 @@ class EpochEnd(Checkpoint):
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, *_: object
     ) -> None:
-        if trainer.is_last_batch:
+        if trainer.is_last_batch:  # `on_train_epoch_end` does it, after validation
             return
         stop = pending_signal()
         if stop or (self.every_n_steps and trainer.global_step % self.every_n_steps == 0):

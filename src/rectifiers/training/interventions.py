@@ -144,7 +144,8 @@ class RedrawLayers(_Once):
         for position, (site, layer) in enumerate(zip(sites, layers_of(sites), strict=True)):
             weight = site.module.weight
             rms = float(weight.square().mean()) ** 0.5
-            if 1 / self.factor <= rms * math.sqrt(layer.fan_in) / layer.forward_gain <= self.factor:
+            ratio = rms * math.sqrt(layer.fan_in) / layer.forward_gain
+            if 1 / self.factor <= ratio <= self.factor:
                 continue
             weight.copy_(_draw(weight, layer, derive_seed("redraw", module.seed, position)))
             if site.module.bias is not None:
@@ -157,6 +158,11 @@ def _draw(weight: Tensor, layer: Layer, seed: int) -> Tensor:
     drawn = torch.empty(weight.shape)
     he(drawn, layer, torch.Generator().manual_seed(seed))
     return drawn.to(weight)
+
+
+def _pass_by(_: nn.Module, inputs: tuple[Tensor, ...], __: object) -> Tensor:
+    """Let a module return what it reads; a forward hook."""
+    return inputs[0]
 
 
 def _forget_momentum(trainer: pl.Trainer) -> None:
@@ -211,8 +217,7 @@ class Greedy(Callback):
                 part = named[name]
                 part.requires_grad_(position == stage)
                 if position > stage:
-                    bypass = part.register_forward_hook(lambda _, inputs, __: inputs[0])
-                    self._bypasses.append(bypass)
+                    self._bypasses.append(part.register_forward_hook(_pass_by))
 
     def on_fit_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._release()

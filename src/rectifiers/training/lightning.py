@@ -19,7 +19,14 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, ModelCheckpoint, ProgressBar, RichProgressBar
+from pytorch_lightning.callbacks import (
+    Callback,
+    ModelCheckpoint,
+    ProgressBar,
+    RichProgressBar,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
@@ -36,14 +43,15 @@ from rectifiers.runtime.distributed import World, all_gather, check_agreement, j
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.machine import keep_freed_memory
 from rectifiers.runtime.schema import JsonObject, flat
-from rectifiers.training.build import Run, build_callbacks
+from rectifiers.training.build import Run
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.epoch_end import EpochEnd, ProgressLines
 from rectifiers.training.module import Classifier
-from rectifiers.training.targets import KNOWN_CALLBACKS
+from rectifiers.training.targets import KNOWN_CALLBACKS, Functions
 
 # what is no gradient is agreed on by the processors
 BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}
+AVERAGING = (StochasticWeightAveraging, WeightAveraging)
 # Keys that may differ between the ranks of a run.
 OF_A_RANK = tuple(name for name, key in KEYS.items() if key.ranks_differ)
 FREEZES = re.compile(r"\.(\w*Finetuning|LambdaCallback)$")  # callbacks
@@ -80,11 +88,13 @@ def check_hardware(config: RunConfig, place: World) -> None:
             "fast=true": config.fast,
             "trainer.benchmark=true": trainer.benchmark,
         }
-        for key in (key for key, is_asked in for_gpus.items() if is_asked):
-            raise InputError(
-                f"{key} is for GPUs, but trainer.accelerator=cpu; choose trainer=gpu, or leave out "
-                f"{key.partition('=')[0]}"
-            )
+        for typed, is_asked in for_gpus.items():
+            key = typed.partition("=")[0]
+            if is_asked:
+                raise InputError(
+                    f"{typed} is for GPUs, but trainer.accelerator=cpu; choose trainer=gpu, or "
+                    f"leave out {key}"
+                )
     if config.fast and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise InputError(
             f"fast=true needs a GPU with bfloat16, which {torch.cuda.get_device_name()} has not; "
@@ -124,15 +134,19 @@ def announce(
     devices = ", ".join(f"{count} x {name}" for name, count in Counter(all_gather(name)).items())
     if place.rank > 0:
         return
+
     is_shared = place.size > 1 and batch % place.size == 0
+    share = f" = {place.size} x {batch // place.size}" if is_shared else ""
+    nodes = "node" if place.nodes == 1 else "nodes"
+    processes = "process" if place.size == 1 else "processes"
     parts = (
         activation,
         f"data {source.name} {source.digest[:12]}",
-        f"batch {batch}{f' = {place.size} x {batch // place.size}' if is_shared else ''}",
+        f"batch {batch}{share}",
         "fast" if config.fast else None,
         config.trainer.precision,
-        f"{place.nodes} node{'' if place.nodes == 1 else 's'}",
-        f"{place.size} process{'' if place.size == 1 else 'es'} on {devices}",
+        f"{place.nodes} {nodes}",
+        f"{place.size} {processes} on {devices}",
     )
     say(f"run {run}: {', '.join(filter(None, parts))}")
 
@@ -189,6 +203,7 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
             # before validation
             broadcast_buffers=False,
         )
+
     is_watched = sys.stderr.isatty() and not stderr.quiet
     chosen = build_callbacks(config, run.functions, folder)
     has_own = any(isinstance(callback, ProgressBar) for callback in chosen)
@@ -196,6 +211,7 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
     shown: list[Callback] = [RichProgressBar()] if has_bar and not has_own else []
     if not has_bar and place.rank == 0:
         shown = [ProgressLines(config.data.batch_size)]
+
     kept = [c.dirpath for c in chosen if isinstance(c, ModelCheckpoint) and c.dirpath]
     epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps)
     display: JsonObject = {"enable_progress_bar": has_bar, "enable_model_summary": False}
@@ -214,7 +230,7 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
         use_distributed_sampler=False,
         **display | settings.more,
     )
-    # The handlers of `runtime.signals` stay. Lightning has no switch for its own of SIGTERM, which
+    # The handlers of `runtime.stopping` stay. Lightning has no switch for its own of SIGTERM, which
     # would broadcast while other ranks are within another collective.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
@@ -229,6 +245,29 @@ def fit(trainer: pl.Trainer, module: Classifier, data: ImageData, checkpoint: Pa
         if isinstance(exiting.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
+
+
+def build_callbacks(config: RunConfig, functions: Functions, folder: Path) -> list[Callback]:
+    """Return the callbacks that `callbacks=` chooses: ours, and Lightning's. Checkpoints of
+    Lightning's go to `<folder>/checkpoints`."""
+    callbacks = []
+    # by name, because an id does not tell their order
+    for name, target in sorted((config.callbacks or {}).items()):
+        callback = functions[f"callbacks.{name}"]()
+        if not isinstance(callback, Callback):
+            raise InputError(
+                f"callbacks.{name}._target_={target.target} gives {type(callback).__name__}; it "
+                "must return a callback of Lightning"
+            )
+        if isinstance(callback, AVERAGING):
+            raise InputError(
+                f"callbacks.{name}._target_={target.target} averages the weights after the last "
+                "checkpoint, so a later test would use other weights; leave it out"
+            )
+        if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
+            callback.dirpath = str(folder / "checkpoints")
+        callbacks.append(callback)
+    return callbacks
 
 
 @contextmanager

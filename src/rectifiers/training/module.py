@@ -17,7 +17,6 @@ from torchmetrics import MeanMetric
 from rectifiers.data.datamodule import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.metrics import ErrorCounter, ResponseMeter
-from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runtime.distributed import all_gather, start_any
 from rectifiers.runtime.errors import InputError
@@ -121,15 +120,17 @@ class Classifier(pl.LightningModule):
         # would have drawn.
         rank = [self.global_rank] if self.global_rank else []
         seed = derive_seed("dropout", self.seed, self.global_step, *rank)
-        # torch.manual_seed looks for other devices, for 0.4 ms
-        on_cpu = self.device.type == "cpu"
-        (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(seed)
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)  # not on a CPU, for it looks for other devices, for 0.4 ms
         if self.schedule.warmup_epochs:
             self.schedule.warm_up(self.global_step, int(self.trainer.num_training_batches))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = self.preprocess(batch.images, batch.shifts)
         loss = F.cross_entropy(self.network(inputs), batch.labels)
+        # asked now and read before the update, so that the backward pass need not wait for it
         self._step = Step(batch, inputs, loss.detach(), start_any(~torch.isfinite(loss.detach())))
         return loss
 
@@ -149,6 +150,7 @@ class Classifier(pl.LightningModule):
             # all ranks score with rank 0's running statistics, as the checkpoint has them
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, src=0)
+        # here and not at the epoch's end, for the speed of training leaves validation out
         self._train_s = time.perf_counter() - self._started
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -170,6 +172,20 @@ class Classifier(pl.LightningModule):
         return scores
 
     def on_train_epoch_end(self) -> None:
+        row = self._epoch_row()
+        self.history.append(row)
+        self._give_to_callbacks(row)
+        for name, parameter in self.network.named_parameters():
+            if not all_finite(parameter):  # no later loss would show what the last update did
+                raise Diverged(self.global_step, name.rpartition(".")[0])
+
+        # after the row, which has the epoch's own rate, and before the checkpoint of `EpochEnd`
+        self.schedule.end_epoch(self._val_errors())
+        self.drop_epochs = self.schedule.drop_epochs(self._val_errors())
+
+    def _epoch_row(self) -> JsonObject:
+        """Return the epoch's numbers, of all ranks; raise Diverged where validation met a number
+        that is not finite."""
         errors, responses = self.val.errors(), self.responses.row()
         val_loss = float(self.val_loss.compute())
         for metric in (self.val, self.val_loss, self.responses):
@@ -177,10 +193,10 @@ class Classifier(pl.LightningModule):
         bad_layer = next(filter(None, all_gather(self._bad_layer)), None)
         if bad_layer:
             raise Diverged(self.global_step, bad_layer)
-        groups = self.trainer.optimizers[0].param_groups
+
         row = {
             "epoch": self.current_epoch + 1,
-            "lr": groups[0]["lr"],
+            "lr": self.trainer.optimizers[0].param_groups[0]["lr"],
             "train_loss": float(self.train_loss.compute()),
             "val/loss": val_loss,
             "val/top1_error_pct": errors.top1_error_pct,
@@ -190,19 +206,18 @@ class Classifier(pl.LightningModule):
         }
         for layer, slope in self.network.slopes().items():
             row[f"slope/{layer}"] = float(slope.mean())
-        row |= responses
-        self.history.append(row)
-        # Callbacks read these. Loggers get the row after its checkpoint, and not from Lightning,
-        # which would round it to single precision. log_dict takes 0.5 ms a number: as long for the
-        # layers of a deep network as its training.
+        return row | responses
+
+    def _give_to_callbacks(self, row: JsonObject) -> None:
+        """Let callbacks read the epoch's numbers by their logged names.
+
+        Loggers get the row after its checkpoint, and not from Lightning, which would round it to
+        single precision. log_dict takes 0.5 ms a number: as long for the layers of a deep network
+        as its training."""
         numbers = {key: value for key, value in logged(row).items() if value is not None}
         del numbers["epoch"]
-        self.trainer.callback_metrics.update({k: torch.tensor(v) for k, v in numbers.items()})
-        for name, parameter in self.network.named_parameters():
-            if not all_finite(parameter):  # no later loss would show what the last update did
-                raise Diverged(self.global_step, name.rpartition(".")[0])
-        self.schedule.end_epoch(self._val_errors())
-        self.drop_epochs = self.schedule.drop_epochs(self._val_errors())
+        tensors = {key: torch.tensor(value) for key, value in numbers.items()}
+        self.trainer.callback_metrics.update(tensors)
 
     def _val_errors(self) -> list[float]:
         return [row["val/top1_error_pct"] for row in self.history]
@@ -294,7 +309,7 @@ def load_plain(
     with or without what wrappers put before all names; another network's is refused.
 
     names_only: compare the names and load nothing, where shapes depend on the images."""
-    module = network.module if isinstance(network, ModuleNetwork) else network
+    module = network.own_module()
     state = module.state_dict()
     while not weights.keys() & state.keys():
         prefix = next((p for p in WRAPPERS if all(n.startswith(p) for n in weights)), None)

@@ -3,16 +3,22 @@
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from rectifiers.parameters import parameter_groups
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.sections import MULTISTEP, PLATEAU
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
+from rectifiers.training.targets import Functions
 
+T = TypeVar("T")
 Group = dict[str, Any]  # parameters of an optimiser with their settings
 
 
@@ -26,7 +32,8 @@ def build_optimizer(
     because the buffers of zeros would dampen the first step, which torch does not."""
     fused = fused and not getattr(kind, "keywords", {}).get("dampening")
     can_fuse = "fused" in inspect.signature(kind).parameters
-    optimizer = kind(groups, lr=lr, **{"fused": fused or None} if can_fuse else {})
+    settings = {"fused": fused or None} if can_fuse else {}  # None: as torch chooses
+    optimizer = kind(groups, lr=lr, **settings)
     if fused and isinstance(optimizer, SGD):
         optimizer.register_step_pre_hook(_start_momentum_at_zero)
 
@@ -36,7 +43,9 @@ def build_optimizer(
                 group["fused"] = fused or None  # not the checkpoint's
             for p in group["params"]:
                 for name, kept in optimizer.state[p].items():
-                    if isinstance(kept, Tensor) and kept.shape == p.shape != ():
+                    # a fused step asks for buffers in the parameter's order in memory
+                    is_buffer = isinstance(kept, Tensor) and kept.ndim > 0
+                    if is_buffer and kept.shape == p.shape:
                         optimizer.state[p][name] = torch.empty_like(p).copy_(kept)
 
     optimizer.register_load_state_dict_post_hook(adapt_state)
@@ -149,3 +158,43 @@ class Schedule:
         """Go on from a checkpoint; an empty state is that of the start."""
         if self._scheduler and state:
             self._scheduler.load_state_dict(state)
+
+
+def configured_optimizer(config: RunConfig, functions: Functions, network: nn.Module) -> Optimizer:
+    """Return the optimiser that `config` asks for, of a network."""
+    settings = config.optim
+    keys = ("lr", "weight_decay", "bias_lr_factor", "slope_weight_decay")
+    groups = parameter_groups(network, **{key: getattr(settings, key) for key in keys})
+    kind = functions["optim"]
+    if settings.momentum is not None:
+        kind = partial(kind, momentum=settings.momentum)
+    try:
+        return build_optimizer(kind, groups, lr=settings.lr, fused=config.is_fused)
+    except (TypeError, ValueError) as error:
+        remedy = "classes without momentum go with optim=adamw"
+        raise InputError(f"{settings.target} cannot be built ({error}); {remedy}") from error
+
+
+def build_schedule(config: RunConfig, functions: Functions) -> Schedule:
+    """Return how the learning rate changes."""
+    settings = config.scheduler
+    epochs, warmup_epochs = config.trainer.max_epochs, settings.warmup_epochs
+    if settings.target == PLATEAU:
+        drops = partial(
+            plateau,
+            max_drops=_given("max_drops", settings.max_drops),
+            patience=_given("patience", settings.patience),
+            warmup_epochs=warmup_epochs,
+        )
+    elif settings.target == MULTISTEP:
+        drops = partial(multistep, milestones=_given("milestones", settings.milestones))
+    else:
+        return Schedule(epochs, warmup_epochs, scheduler=functions["scheduler"])
+    return Schedule(epochs, warmup_epochs, drops=drops, drop_factor=settings.drop_factor)
+
+
+def _given(name: str, value: T | None) -> T:
+    """Return the value of a key of `scheduler` that its rule cannot do without."""
+    if value is None:
+        raise InputError(f"scheduler.{name} has no value; give it one")
+    return value

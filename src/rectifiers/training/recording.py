@@ -64,14 +64,17 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
                 known.append(test)
         tests.append(test)
     seconds = time.perf_counter() - started
+
     labels = torch.tensor(list(images.labels))
     tested = tests[0].result
     if len(tests) > 1:
         scores = mean_log_scores(torch.stack([test.result.scores for test in tests]))
         tested = Result.from_scores(scores, labels)
-    cost = 0
+
+    cost = 0  # multiply-adds of all images, whose shapes may differ
     for shape, count in Counter(images.shape(i) for i in range(number)).items():
         cost += count * protocol.multiply_adds(classifier.network, *shape)
+
     path, kept = scores_path(run.folder, name), None
     if config.evaluation.keep_scores:
         settings = canonical_json({**target.as_dict(), "scores": "log of the mean softmax"})
@@ -80,6 +83,7 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
             save_scores(path, kept)
     elif place.rank == 0:
         path.unlink(missing_ok=True)  # of an earlier test, by other settings or older code
+
     return ProtocolResult(
         **tested.as_dict(),
         split="val" if run.source.test is None else "test",

@@ -182,7 +182,9 @@ def name_activation(choices: Choices, config: RunConfig, description: str | None
     file = CONF / "activation" / f"{option}.yaml"
     is_known = option.isidentifier() and file.is_file()  # a record may say anything
     differs = is_known and yaml.safe_load(file.read_text())["_target_"] != config.activation.target
-    return {**choices, "activation": description} if differs or option == "by_layer" else choices
+    if differs or option == "by_layer":  # whose name does not say which
+        return {**choices, "activation": description}
+    return choices
 
 
 def some_activations(

@@ -80,14 +80,20 @@ def train(
     """
     place = world()
     with deferring_signals(), translate_errors(config, place), ExitStack() as until_the_end:
+        # First the other ranks, so that from here on an error of one is raised on all.
         init_distributed(config, place)
+
+        # What can be refused without data comes before they are opened, which may take minutes.
         run_on_all_ranks(lambda: check_places(config))
         functions = run_on_all_ranks(lambda: checked_functions(config))
+
+        # The run's id holds the hash of the data, so no run is found before they are opened.
         source = open_together(config, functions, config.weights)
         config = config.with_content(source.digest)
         folder, existing = find_or_lock(config, place, until_the_end)
         if existing is not None and existing.is_complete:
             return Outcome(existing.record, existing.path, fresh=False)
+
         activation = describe_activation(config, functions["activation"])
         choices = name_activation(choices, config, activation)
         announce(config, source, folder.name, activation, place)
@@ -98,6 +104,7 @@ def train(
                 broadcast_from_rank_zero(lambda: begin_folder(run))
             else:
                 load_trained(run, existing)
+
             with open_loggers(config, functions, folder, choices, run.provenance) as loggers:
                 if existing is None:
                     diverged = fit(run, loggers, callbacks)
@@ -106,6 +113,8 @@ def train(
                 else:
                     results = existing.record.protocols | test(run, existing.lacking)
                     record = existing.record.model_copy(update={"protocols": results})
+
+                # The record before the loggers: it is the result, and a server may fail.
                 record = broadcast_from_rank_zero(lambda: save_record(record, folder))
                 log_results(loggers, record)  # the other ranks need not wait for what W&B takes
     return Outcome(record, folder / "record.json", fresh=True)
@@ -132,6 +141,7 @@ def open_together(config: RunConfig, functions: Functions, weights: Path | None)
 
     weights: a plain `state_dict`, which is refused before that where it is of another network."""
     source = run_on_all_ranks(lambda: open_source(config, functions))
+    # what is quickly compared, before all images are read
     if world().size > 1:
         check_agreement({"data": source.outline})
     if weights is not None:
@@ -152,9 +162,10 @@ def find_or_lock(
     def on_rank_zero() -> tuple[Path, Found | None]:
         folder = run_folder(config)
         assert folder is not None  # the data's hash is known
+        # The lock before the look: another process may finish the run between the two.
         try:
             until_the_end.enter_context(run_lock(folder, patience_s))
-        except InputError:
+        except InputError:  # another process has the run
             existing = find(config)
             if existing is None or not existing.is_complete:
                 raise
@@ -219,6 +230,7 @@ def load_trained(run: Run, existing: Found) -> None:
             f"evaluation=[{more}] needs the run's network, and {reason}; give rerun=true to train "
             "it again"
         ) from error
+    # no Trainer is built where nothing is trained, so what its `ckpt_path` does is done here
     run.classifier.on_load_checkpoint(checkpoint)
     run.classifier.load_state_dict(checkpoint["state_dict"])
 
@@ -244,6 +256,7 @@ def test_weights(config: RunConfig, path: Path) -> Results:
     folder beside the file, `<file>.tested`.
     """
     place, folder = world(), path.with_name(f"{path.name}.tested")
+    # it lies beside a file that may be anybody's
     for part in (folder, folder / "scores"):
         refuse_link(part)
     with translate_errors(config, place):
@@ -273,7 +286,7 @@ def translate_errors(config: RunConfig, place: World) -> Iterator[None]:
         raise not_written(error.filename or config.runs_dir, error.strerror) from error
     except ValueError as error:
         if not str(error).startswith("Expected more than 1 value per channel"):
-            raise
+            raise  # not torch's error of batch normalisation
         raise one_image_a_process(config.data.batch_size) from error
     except RuntimeError as error:
         if str(error).startswith("Early stopping conditioned on metric"):
