@@ -15,7 +15,7 @@ from rectifiers.claims.claims import claims
 from rectifiers.claims.documents import claims_page, in_order
 from rectifiers.claims.judge import answer
 from rectifiers.claims.measures import MEASURES
-from rectifiers.results.tables import table_1_slopes
+from rectifiers.results.paper import table_1_slopes
 from rectifiers.runtime.errors import InputError
 
 (TEST,) = yaml.safe_load(DESCRIBED)["tests"]

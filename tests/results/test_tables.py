@@ -14,7 +14,8 @@ from rectifiers.claims.claims import claims
 from rectifiers.claims.documents import conclusions
 from rectifiers.claims.judge import answer
 from rectifiers.results.frame import exclusion_reason
-from rectifiers.results.tables import document, load, published, render_markdown, table_1_slopes
+from rectifiers.results.paper import published, table_1_slopes
+from rectifiers.results.tables import document, load, render_markdown
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import science

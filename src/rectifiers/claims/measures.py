@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import correlation, fmean, geometric_mean
 from typing import TypeVar
 
-from rectifiers.results.tables import table_1_slopes
+from rectifiers.results.paper import table_1_slopes
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rectifiers.results.frame import code_of, machine_of
+from rectifiers.results.paper import table_1_slopes
 from rectifiers.results.statistics import error_interval_pct
-from rectifiers.results.tables import table_1_slopes
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult, Slopes
 from rectifiers.runs.sections import MULTISTEP, PLATEAU

@@ -17,6 +17,7 @@ from rectifiers.results.frame import (
     known,
 )
 from rectifiers.results.listing import read
+from rectifiers.results.paper import published, table_1_slopes
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import Errors
@@ -52,18 +53,6 @@ def load(folder: Path) -> list[Record]:
                 f"{' and '.join(same)}; remove one"
             )
     return records
-
-
-@functools.cache
-def published() -> JsonObject:
-    """Return `paper.yaml`: the paper's numbers by table, with the texts that they were read in."""
-    return load_yaml(Path(__file__).with_name("paper.yaml").read_text())
-
-
-def table_1_slopes(shared: bool) -> dict[str, float]:
-    """Return Table 1's slopes by layer, as printed: channel-shared, or means over channels."""
-    column = "shared" if shared else "wise"
-    return {layer: slopes[column] for layer, slopes in published()["table_1"].items()}
 
 
 @functools.cache
