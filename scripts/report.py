@@ -15,7 +15,7 @@ import lzma
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
 from pathlib import Path
@@ -29,7 +29,7 @@ from rectifiers.claims import documents as claim_documents
 from rectifiers.claims.claim_page import has_figure
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.criteria import check_criteria
-from rectifiers.claims.judge import answer, check_rates
+from rectifiers.claims.judge import ClaimResult, answer, check_rates
 from rectifiers.results import documents, listing, tables
 from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_reason, experiment_of
 from rectifiers.results.frame import known as known_experiments
@@ -45,11 +45,12 @@ from rectifiers.runtime.machine import no_garbage_collection
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 RUNS = Path("runs")
-# of committed files; each names what differs, and the command to write it
+# of committed files, beside PAGES; each names what differs, and the command to write it
 CHECKS = (
-    *(f"scripts/report.py {name} --check" for name in ("claims", "tables", "readme")),
     "scripts/benchmark.py check",
-    *(f"studies/{name}.py --check" for name in ("initialization", "libraries", "performance")),
+    "studies/initialization_page.py --check",
+    "studies/libraries_page.py --check",
+    "studies/performance.py --check",
 )
 Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same in words
 
@@ -94,36 +95,50 @@ def collect(runs: Path) -> Outcome:
     for path in sorted(runs.glob("*/record.json")):
         try:
             record = records.load(path)
-            of_claim = str(experiment_of(record.trainings[0].choices)).startswith(CLAIM)
-            reason = (
-                claim_records.claim_exclusion_reason(record)
-                if of_claim
-                else exclusion_reason(record)
-            )
+            is_claims = str(experiment_of(record.trainings[0].choices)).startswith(CLAIM)
+            why_not = claim_records.claim_exclusion_reason if is_claims else exclusion_reason
+            reason = why_not(record)
         except InputError as error:  # the others are copied all the same
             reason = str(error)
+
         if reason:
             left_out[str(path)] = reason
             say(f"left out {path}: {reason}")
-        elif of_claim:
+        elif is_claims:
             of_claims.append(record)
         else:
-            copied.append(str(RESULTS / "records" / f"{record.run}.json"))
-            records.write(Path(copied[-1]), record)
+            place = RESULTS / "records" / f"{record.run}.json"
+            records.write(place, record)
+            copied.append(str(place))
+
     claim_records.add(RESULTS / "claims", of_claims)
     added = [record.run for record in of_claims]
     return {"copied": copied, "claims": added, "left_out": left_out}, "\n".join([*copied, *added])
+
+
+@functools.cache
+def claim_runs() -> list[TrainingRecord]:
+    """Return the records of the claims' runs, which take seconds to read."""
+    return claim_records.load(RESULTS / "claims")
+
+
+@functools.cache
+def claim_results() -> list[ClaimResult]:
+    """Return the claims in the order of their names, judged by their records."""
+    return [answer(claim, claim_runs()) for claim in claims()]
 
 
 def write_tables(check: bool) -> Outcome:
     """Write results/TABLES.md and the list of experiments that it shows."""
     documents.write_or_check({EXPERIMENTS: experiments()}, check, "make table")
     known_experiments.cache_clear()
-    found, of_claims = tables.load(RESULTS / "records"), claim_records.load(RESULTS / "claims")
+
     ensembles = claim_records.load_ensembles(RESULTS / "claims")
-    found += claim_documents.for_tables(of_claims, ensembles)
-    concluded = claim_documents.conclusions([answer(claim, of_claims) for claim in claims()])
-    path, made = RESULTS / "TABLES.md", tables.document(found, concluded)
+    shown = tables.load(RESULTS / "records")
+    shown += claim_documents.for_tables(claim_runs(), ensembles)
+    made = tables.document(shown, claim_documents.conclusions(claim_results()))
+
+    path = RESULTS / "TABLES.md"
     documents.write_or_check({path: tables.render_markdown(made)}, check, "make table")
     return {"path": str(path)}, "" if check else str(path)
 
@@ -150,40 +165,55 @@ def experiments() -> str:
 def write_claims(check: bool) -> Outcome:
     """Write CLAIMS.md, FINDINGS.md, LEAK.md, REPORT.md, docs/lessons.md, and the page, runs and
     figure of each claim."""
-    from rectifiers.claims import figures, leak
-
-    folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
-    texts = {claim_records.arms_path(claim): arms_text(claim) for claim in claims()}
-    documents.write_or_check(texts, check, "python scripts/report.py claims")
+    folder, command = RESULTS / "claims", "python scripts/report.py claims"
+    arms = {claim_records.arms_path(claim): arms_text(claim) for claim in claims()}
+    documents.write_or_check(arms, check, command)
     claim_records.arm_hashes.cache_clear()
-    found = claim_records.load(folder)
-    problem = check_claims(found)
-    results = [answer(claim, found) for claim in claims()]
-    texts |= {RESULTS / p: text for p, text in claim_documents.pages(results, found).items()}
-    texts[RESULTS / "LEAK.md"] = leak.page(found)
-    texts[ROOT / "docs" / "lessons.md"] = claim_documents.lessons_page(results)
-    for claim in claims():
-        texts[folder / claim.name / "runs.csv"] = claim_documents.runs_csv(claim, found)
-    drawings = {
-        folder / result.claim.name / "figure.svg": documents.Drawing(
-            figures.description(result), functools.partial(figures.figure, result)
-        )
-        for result in results
-        if has_figure(result)
-    }
-    leaks = leak.lines(found)
-    for page in figures.INKS:
-        drawings[ROOT / "docs" / "images" / f"leak-{page}.svg"] = documents.Drawing(
-            leak.description(leaks), functools.partial(leak.picture, leaks, page)
-        )
+
+    problem = check_claims(claim_runs())
+    texts = arms | claim_texts()
     existing = claim_records.strays(folder)
-    documents.write_or_check(texts, check, "python scripts/report.py claims", drawings, existing)
+    documents.write_or_check(texts, check, command, claim_drawings(), existing)
     if problem and check:
         raise InputError(problem)
     if problem:
         say(problem)
-    verdicts = {result.claim.name: str(result.verdict) for result in results}
-    return {"path": str(path), "verdicts": verdicts}, "" if check else str(path)
+
+    path = str(RESULTS / "CLAIMS.md")
+    verdicts = {result.claim.name: str(result.verdict) for result in claim_results()}
+    return {"path": path, "verdicts": verdicts}, "" if check else path
+
+
+def claim_texts() -> dict[Path, str]:
+    """Return the pages and tables of the claims by their paths."""
+    from rectifiers.claims import leak
+
+    runs, results = claim_runs(), claim_results()
+    texts = {RESULTS / p: text for p, text in claim_documents.pages(results, runs).items()}
+    texts[RESULTS / "LEAK.md"] = leak.page(runs)
+    texts[ROOT / "docs" / "lessons.md"] = claim_documents.lessons_page(results)
+    for claim in claims():
+        path = RESULTS / "claims" / claim.name / "runs.csv"
+        texts[path] = claim_documents.runs_csv(claim, runs)
+    return texts
+
+
+def claim_drawings() -> dict[Path, documents.Drawing]:
+    """Return the figures of the claims by their paths, and the picture of slopes."""
+    from rectifiers.claims import figures, leak
+
+    drawings = {}
+    for result in filter(has_figure, claim_results()):
+        path = RESULTS / "claims" / result.claim.name / "figure.svg"
+        draw = functools.partial(figures.figure, result)
+        drawings[path] = documents.Drawing(figures.description(result), draw)
+
+    lines = leak.lines(claim_runs())
+    for page in figures.INKS:
+        path = ROOT / "docs" / "images" / f"leak-{page}.svg"
+        draw = functools.partial(leak.picture, lines, page)
+        drawings[path] = documents.Drawing(leak.description(lines), draw)
+    return drawings
 
 
 def arms_text(claim: Claim) -> str:
@@ -193,8 +223,10 @@ def arms_text(claim: Claim) -> str:
 
     path = claim_records.arms_path(claim)
     text = path.read_text() if path.exists() else ""
-    if text.startswith(head := f"claim_file: {claim_records.digest(claim)}\n"):
+    head = f"claim_file: {claim_records.digest(claim)}\n"
+    if text.startswith(head):
         return text
+
     arms = {}
     for arm, overrides in {**claim.arms, **claim.searched()}.items():
         config, _ = compose_job((f"claim={claim.name}", *overrides))
@@ -202,13 +234,12 @@ def arms_text(claim: Claim) -> str:
     return head + yaml.safe_dump({"arms": arms}, sort_keys=True)
 
 
-def check_claims(found: Sequence[TrainingRecord]) -> str:
+def check_claims(runs: Sequence[TrainingRecord]) -> str:
     """Check that each criterion is older than its runs and that each arm has the rate that its
     search found best; return why the former cannot be said, or nothing."""
     for claim in claims():
-        check_rates(claim, claim_records.search_runs(claim, found))
-    judged = ((claim, claim_records.runs_of(claim, found)) for claim in claims())
-    unknown = check_criteria(judged)
+        check_rates(claim, claim_records.search_runs(claim, runs))
+    unknown = check_criteria((claim, claim_records.runs_of(claim, runs)) for claim in claims())
     if not unknown:
         return ""
     return (
@@ -221,31 +252,37 @@ def write_readme(check: bool) -> Outcome:
     """Write the run and the picture that README.md and the first tutorial show."""
     from rectifiers.claims import figures
 
-    readme, tutorial = ROOT / "README.md", ROOT / "docs" / "tutorials" / "first-run.md"
+    lines = example_run()
+    slopes = next(i for i, line in enumerate(lines) if line.startswith("layer "))
+    shown_in = {
+        ROOT / "README.md": [*lines[:5], *lines[slopes : slopes + 2], "..."],
+        ROOT / "docs" / "tutorials" / "first-run.md": lines,
+    }
+    texts = {}
+    for path, shown in shown_in.items():
+        block = "\n".join(["```", *shown, "```\n"])
+        texts[path] = documents.filled(path.read_text(), "make train", block)
+
+    curves = figures.pictured_curves(claim_records.load(RESULTS / "claims", figures.PICTURED))
+    words = figures.picture_description(curves)
+    pictures = {}
+    for page in figures.INKS:
+        path = ROOT / "docs" / "images" / f"thirty-layers-{page}.svg"
+        draw = functools.partial(figures.picture, curves, page)
+        pictures[path] = documents.Drawing(words, draw)
+
+    documents.write_or_check(texts, check, "python scripts/report.py readme", pictures)
+    paths = [str(path) for path in (*texts, *pictures)]
+    return {"paths": paths}, "" if check else "\n".join(paths)
+
+
+def example_run() -> list[str]:
+    """Return the lines that `make train` prints of its run."""
     record = records.parse(lzma.decompress((RESULTS / "make_train.json.xz").read_bytes()))
     printed = io.StringIO()
     print_record(record, Console(file=printed, width=80))
     lines = [line.rstrip() for line in printed.getvalue().splitlines()]
-    lines.append(f"runs/{record.run}/record.json")
-    slopes = next(i for i, line in enumerate(lines) if line.startswith("layer "))
-    texts = {}
-    for path, shown in {
-        readme: [*lines[:5], *lines[slopes : slopes + 2], "..."],
-        tutorial: lines,
-    }.items():
-        block = "\n".join(["```", *shown, "```\n"])
-        texts[path] = documents.filled(path.read_text(), "make train", block)
-    curves = figures.pictured_curves(claim_records.load(RESULTS / "claims"))
-    words = figures.picture_description(curves)
-    pictures = {
-        ROOT / "docs" / "images" / f"thirty-layers-{page}.svg": documents.Drawing(
-            words, functools.partial(figures.picture, curves, page)
-        )
-        for page in figures.INKS
-    }
-    documents.write_or_check(texts, check, "python scripts/report.py readme", pictures)
-    paths = [str(path) for path in (*texts, *pictures)]
-    return {"paths": paths}, "" if check else "\n".join(paths)
+    return [*lines, f"runs/{record.run}/record.json"]
 
 
 def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
@@ -263,20 +300,43 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
     return {"path": place}, place
 
 
+# what this program writes from the same records, by the command's name
+PAGES: dict[str, Callable[[bool], Outcome]] = {
+    "claims": write_claims,
+    "tables": write_tables,
+    "readme": write_readme,
+}
+
+
 def check_all() -> Outcome:
     """Compute each committed result again, and name the files that differ."""
-
-    def run(command: str) -> str:
-        program, *arguments = command.split()
-        call = [sys.executable, str(ROOT / program), *arguments]
-        done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
-        return done.stderr.strip().removeprefix("error: ") or "it fails" if done.returncode else ""
-
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        errors = zip(CHECKS, threads.map(run, CHECKS), strict=True)
-        stale = {command: error for command, error in errors if error}
-    lines = [f"{command}: {error}" for command, error in stale.items()]
-    return {"stale": stale}, "\n".join(lines) or "every committed file is what the records say"
+        running = {command: threads.submit(failure_of, command) for command in CHECKS}
+        # in this process, because reading the records takes longer than each of these pages
+        errors = {f"scripts/report.py {name} --check": stale(page) for name, page in PAGES.items()}
+        errors |= {command: done.result() for command, done in running.items()}
+    found = {command: error for command, error in errors.items() if error}
+    lines = [f"{command}: {error}" for command, error in found.items()]
+    return {"stale": found}, "\n".join(lines) or "every committed file is what the records say"
+
+
+def stale(write: Callable[[bool], Outcome]) -> str:
+    """Return what differs of the files that a function writes, or nothing."""
+    try:
+        write(True)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def failure_of(command: str) -> str:
+    """Run a program of the checkout, and return why it fails, or nothing."""
+    program, *arguments = command.split()
+    call = [sys.executable, str(ROOT / program), *arguments]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 0:
+        return ""
+    return done.stderr.strip().removeprefix("error: ") or "it fails"
 
 
 # The commands with their options; each is a function, and its options are the function's arguments.

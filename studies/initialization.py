@@ -11,37 +11,18 @@ standard normal images, in training mode without dropout, over 8 seeds.
 
 from collections.abc import Callable
 from itertools import pairwise, product
-from statistics import mean, stdev
 from typing import Any
 
 import torch
 import torchvision
-from measured_page import main
+from initialization_page import BLOCKS, CHAINS, DEPTH, EXAMPLES, IMAGES, SEEDS, WIDTH, page
+from measured_page import measure_main
 from torch import Tensor, nn
 
 from rectifiers import PReLU, activations, initialize
 from rectifiers.activations.modules import outputs, pieces
-from rectifiers.results.documents import markdown
 from rectifiers.runtime.console import say
 
-SEEDS, IMAGES = 8, 8
-BLOCKS = {  # each network with its last block and the side of its images, px
-    "resnet18": ("layer4.1", 64),
-    "vgg16_bn": ("features.40", 64),
-    "mobilenet_v3_small": ("features.11", 64),
-    "convnext_tiny": ("features.7.2", 64),
-    "densenet121": ("features.denseblock4", 64),
-    "vit_b_16": ("encoder.layers.encoder_layer_11", 224),
-    "googlenet": ("inception5b", 64),
-    "shufflenet_v2_x1_0": ("stage4.3", 64),
-    "regnet_y_400mf": ("trunk_output.block4.block4-5", 64),
-    "swin_t": ("features.7.1", 64),
-    "timm/gmlp_s16_224": ("blocks.29", 224),
-    "u_net": ("decoder.2", 64),
-    "shared_transformer": ("block", 64),
-}
-CHAINS = "chains"
-DEPTH, WIDTH, EXAMPLES = 50, 256, 64
 NAMES = (
     *("relu", "leaky_relu", "prelu", "rrelu", "noisy_relu", "relu6", "squared_relu", "crelu"),
     *("maxout", "glu", "elu", "selu", "gelu", "silu", "mish", "hardswish", "snake", "softplus"),
@@ -123,9 +104,8 @@ def chain(name: str) -> nn.Module:
     layers: list[nn.Module] = []
     size = WIDTH
     for _ in range(DEPTH - 1):
-        activation = (
-            Cubed() if name == "relu cubed" else getattr(activations, name)(WIDTH, **settings)
-        )
+        factory = activations.FACTORIES.get(name)
+        activation = factory(WIDTH, **settings) if factory else Cubed()
         layers += [nn.Linear(size, WIDTH * pieces(activation)), activation]
         size = WIDTH * outputs(activation)
     return nn.Sequential(*layers, nn.Linear(size, WIDTH)).eval()
@@ -149,18 +129,6 @@ def measure_chain(name: str, mode: str, seed: int) -> dict[str, Any]:
         "varies": varies,
         "unstable": any("stable" in w for w in report.warnings),
     }
-
-
-def chain_rows(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Return the rows of the table of chains, each number the range over the seeds."""
-    rows = []
-    for row in results:
-        columns = zip(*(seed["second"] for seed in row["seeds"]), strict=True)
-        ranges = [f"{min(column):.3g} to {max(column):.3g}" for column in columns]
-        varies = [seed["varies"] for seed in row["seeds"]]
-        warned = "not stable" if row["seeds"][0]["unstable"] else ""
-        rows.append((row["activation"], row["mode"], *ranges, f"{mean(varies):.2g}", warned))
-    return rows
 
 
 def build(name: str, activation: str, seed: int) -> nn.Module:
@@ -199,35 +167,6 @@ def measure(name: str, activation: str, method: str, seed: int) -> list[float]:
     return [float(x.double().square().mean()) for x in signals[-3:]]
 
 
-def page(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Return the table of the networks that were measured."""
-    lines = []
-    for name in (name for name in BLOCKS if name in results):
-        for row in results[name]:
-            columns = zip(*row["values"], strict=True)
-            cells = [f"{mean(column):.3g} ± {stdev(column):.1g}" for column in columns]
-            lines.append((name, row["activation"], row["init"], *cells))
-    modes = chain_rows(results.get(CHAINS, []))
-    fate = ("activation", "mode", "example", "fresh", "10 % larger", "varies", "warning")
-    head = ("network", "activation", "initialisation", "into the last block", "out of it", "scores")
-    return (
-        "# What initialisation does to the signal\n\n"
-        "Made by `python studies/initialization.py`.\n\n"
-        f"## {DEPTH} layers\n\n"
-        f"The table shows E[y²] of the last of {DEPTH} linear layers of {WIDTH} units without "
-        f"normalisation, from the\nsmallest to the largest of {SEEDS} seeds: on the {EXAMPLES} "
-        "standard normal inputs of the example, on as many fresh\ninputs, and on the example "
-        'times 1.1. "varies" is the share of E[y²] that differs between inputs, and\n'
-        '"warning" what the report says. The mode "forward" is the closed form.\n\n'
-        f"{markdown(fate, modes)}\n"
-        "## Networks\n\n"
-        f"The table shows mean squares on {IMAGES} standard normal images: mean ± standard "
-        f"deviation over {SEEDS} seeds, in\ntraining mode (normalisation uses the batch) without "
-        "dropout.\n\n"
-        f"{markdown(head, lines)}"
-    )
-
-
 def measured(name: str) -> list[dict[str, Any]]:
     """Return the rows of a network, or of the chains, with the numbers of every seed."""
     rows: list[dict[str, Any]] = []
@@ -245,4 +184,4 @@ def measured(name: str) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main(__doc__, (CHAINS, *BLOCKS), measured, page, "initialization")
+    measure_main(__doc__, (CHAINS, *BLOCKS), measured, page, "initialization")

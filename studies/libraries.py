@@ -11,40 +11,25 @@ import copy
 import importlib.util
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from statistics import fmean, median, stdev
+from statistics import fmean
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measured_page import Results, main
+from libraries_page import BATCH, RATE, SEEDS, STEPS, page
+from measured_page import Results, measure_main
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from rectifiers import activations, initialize
 from rectifiers.parameters import LAYERS
-from rectifiers.results.documents import markdown
 from rectifiers.runtime.console import say
 from rectifiers.runtime.errors import InputError
 
-SEEDS, RATE, STEPS, BATCH = 3, 1e-3, 200, 32
 TRAINED = 1300  # images; the other 497 are for the test
 DEPTH, WIDTH, CHANNELS = 50, 64, 16
-HEAD = f"""# Initialisation beside other libraries
-
-Made by `python studies/libraries.py`.
-
-Networks of different kinds are initialised in several ways and trained on handwritten digits of
-8 px: {STEPS} steps of Adam with a batch size of {BATCH}, a learning rate of {RATE:g} and
-{SEEDS} seeds. AnyInit is version 0.4.0; the user's own activation is registered with it. LSUV, DKS
-and TAT are those of this library. DKS and TAT replace the activation.
-
-- E[y²]: mean square of the scores on 128 images, from the smallest to the largest seed
-- gradients: gradient norm of the first weight, divided by that of the last
-- CPU s: time of the initialisation; layers: number of initialised layers
-- loss: mean of the last 20 steps; test error: mean ± standard deviation over the seeds
-"""
 
 
 class Bent(nn.Module):
@@ -145,27 +130,15 @@ def by_anyinit(model: nn.Module, x: Tensor, mode: str) -> None:
     anyinit.initialize(model, mode, x if mode == "empirical" else tuple(x.shape))
 
 
-STARTS: dict[str, tuple[Callable[[nn.Module, Tensor], object], str]] = {  # and what a user writes
-    "torch's default": (by_default, ""),
-    "timm": (by_timm, "efficientnet_init_weights(model)` or `model.init_weights()"),
-    "AnyInit, analytic": (
-        partial(by_anyinit, mode="analytic"),
-        'anyinit.initialize(model, "analytic", tuple(x.shape))',
-    ),
-    "AnyInit, empirical": (
-        partial(by_anyinit, mode="empirical"),
-        'anyinit.initialize(model, "empirical", x)',
-    ),
-    "LSUV": (partial(initialize, init="lsuv"), 'initialize(model, x, init="lsuv")'),
-    "DKS or TAT": (
-        initialize,
-        "initialize(model, x)` with another activation in the model: `dks(64, depth=49)",
-    ),
-    "rectifiers": (initialize, "initialize(model, x)"),
-    "rectifiers, empirical": (
-        partial(initialize, mode="empirical"),
-        'initialize(model, x, mode="empirical")',
-    ),
+STARTS: dict[str, Callable[[nn.Module, Tensor], object]] = {
+    "torch's default": by_default,
+    "timm": by_timm,
+    "AnyInit, analytic": partial(by_anyinit, mode="analytic"),
+    "AnyInit, empirical": partial(by_anyinit, mode="empirical"),
+    "LSUV": partial(initialize, init="lsuv"),
+    "DKS or TAT": initialize,
+    "rectifiers": initialize,
+    "rectifiers, empirical": partial(initialize, mode="empirical"),
 }
 
 
@@ -191,7 +164,7 @@ def started(name: str, start: str, x: Tensor, seed: int) -> tuple[nn.Module, flo
     model = chain(SHAPED[name]) if start == "DKS or TAT" else NETWORKS[name]()
     before = [weight.detach().clone() for weight in weights(model)]
     began = time.process_time()
-    STARTS[start][0](model.train(), x)
+    STARTS[start](model.train(), x)
     seconds = time.process_time() - began
     pairs = zip(weights(model), before, strict=True)
     return model, seconds, sum(not torch.equal(now, then) for now, then in pairs)
@@ -234,53 +207,6 @@ def train(model: nn.Module, images: list[Tensor], labels: list[Tensor]) -> dict[
     return {"loss": fmean(losses[-20:]), "test_error_pct": 100 * float(wrong.double().mean())}
 
 
-def spread(numbers: Iterable[float]) -> str:
-    values = sorted(numbers)
-    return f"{values[0]:.2g} to {values[-1]:.2g}"
-
-
-def rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
-    lines: list[tuple[str, ...]] = []
-    for start, seeds in results.items():
-        errors = [seed["test_error_pct"] for seed in seeds]
-        lines.append(
-            (
-                start,
-                spread(seed["second"] for seed in seeds),
-                spread(seed["gradient_ratio"] for seed in seeds),
-                f"{median(seed['cpu_s'] for seed in seeds):.2f}",
-                f"{seeds[0]['filled']} of {seeds[0]['layers']}",
-                f"{fmean(seed['loss'] for seed in seeds):.2g}",
-                f"{fmean(errors):.1f} ± {stdev(errors):.1f}",
-            )
-        )
-    return lines
-
-
-def errors(name: str, results: dict[str, Any]) -> tuple[str, ...]:
-    """Return the start of the lowest test error of a network, and the errors of it and of ours."""
-    means = {
-        start: fmean(seed["test_error_pct"] for seed in seeds) for start, seeds in results.items()
-    }
-    lowest = min(means, key=lambda start: means[start])
-    ours = ("rectifiers", "rectifiers, empirical")
-    return (name, lowest, *(f"{means[start]:.1f}" for start in (lowest, *ours)))
-
-
-def page(results: dict[str, Any]) -> str:
-    head = ("start", "E[y²]", "gradients", "CPU s", "layers", "loss", "test error, %")
-    calls = [(start, f"`{call}`" if call else "") for start, (_, call) in STARTS.items()]
-    names = [name for name in NETWORKS if name in results]
-    lowest = markdown(
-        ("test error, %", "lowest from", "which has", "rectifiers", "rectifiers, empirical"),
-        [errors(name, results[name]) for name in names],
-    )
-    parts = [f"{HEAD}\n{markdown(('start', 'what a user writes'), calls)}", lowest]
-    for name in names:
-        parts.append(f"## {name}\n\n{markdown(head, rows(results[name]))}")
-    return "\n".join(parts)
-
-
 def measured(name: str) -> Results:
     """Return what each start makes of a network, for every seed."""
     if importlib.util.find_spec("anyinit") is None:
@@ -294,4 +220,4 @@ def measured(name: str) -> Results:
 
 
 if __name__ == "__main__":
-    main(__doc__, NETWORKS, measured, page, "libraries")
+    measure_main(__doc__, NETWORKS, measured, page, "libraries")

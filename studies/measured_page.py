@@ -1,5 +1,5 @@
-"""The command line of a program that measures networks by name, keeps the numbers and writes a page
-of them: `[name ...]` measures some again, and `--check` compares the page with the kept numbers."""
+"""Command lines of studies that measure networks by name: one keeps the numbers in
+results/<stem>.json, the other makes the page results/<STEM>.md of them, without torch."""
 
 import argparse
 import json
@@ -12,31 +12,53 @@ from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
+RESULTS = Path(__file__).parents[1] / "results"
 Results = dict[str, Any]  # by name
+Page = Callable[[Results], str]
 
 
-def main(
+def measure_main(
     about: str | None,
     names: Collection[str],
     measure: Callable[[str], Any],
-    page: Callable[[Results], str],
+    page: Page,
     stem: str,
 ) -> None:
-    """Do what the command line says. The numbers lie in results/<stem>.json, the page beside
-    them."""
+    """Measure the networks of the command line, or all, and write the page."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=about, formatter_class=raw)
     parser.add_argument("network", nargs="*", help="networks to measure again (default: all)")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the page is stale")
     options = parser.parse_args()
-    numbers = Path(__file__).parents[1] / "results" / f"{stem}.json"
+
     with cli_errors():
         for name in options.network:
             if name not in names:
                 raise InputError(f"{name} is not known; choose from: {', '.join(names)}")
-        results = json.loads(numbers.read_text()) if numbers.exists() else {}
-        for name in () if options.check else options.network or names:
+
+        results = read_numbers(stem)
+        for name in options.network or names:
             results[name] = measure(name)
-            write_text(numbers, json.dumps(results, indent=1) + "\n")
-        path = numbers.with_name(f"{stem.upper()}.md")
-        write_or_check({path: page(results)}, options.check, f"python scripts/{stem}.py")
+            ordered = {name: results[name] for name in names if name in results}
+            write_text(RESULTS / f"{stem}.json", json.dumps(ordered, indent=1) + "\n")
+        write_page(page, stem, check=False)
+
+
+def page_main(about: str | None, page: Page, stem: str) -> None:
+    """Write the page, or with `--check` compare it with the kept numbers."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the page is stale")
+    options = parser.parse_args()
+    with cli_errors():
+        write_page(page, stem, options.check)
+
+
+def read_numbers(stem: str) -> Results:
+    """Return what was measured so far, by name."""
+    path = RESULTS / f"{stem}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def write_page(page: Page, stem: str, check: bool) -> None:
+    text = page(read_numbers(stem))
+    command = f"python studies/{stem}_page.py"
+    write_or_check({RESULTS / f"{stem.upper()}.md": text}, check, command)

@@ -52,6 +52,14 @@ def test_committed_files_hold_each_run_once() -> None:
     assert len(set(runs)) == len(runs)
 
 
+@pytest.mark.parametrize("name", ["cifar_figure3", "maxout"])
+def test_one_claim_loads_all_of_its_runs(name: str) -> None:
+    claim = next(claim for claim in claims() if claim.name == name)
+    some = load(COMMITTED, name)
+    assert len(some) < len(RECORDS) / 2
+    assert runs_of(claim, some) == runs_of(claim, RECORDS)
+
+
 def test_loading_returns_the_records_that_were_added(tmp_path: Path) -> None:
     one, two, three = RECORDS[:3]
     add(tmp_path / "a", [three, one, two])

@@ -13,6 +13,7 @@ import pytest
 from conftest import ROOT, load_script
 from made_up import altered, result
 from rectifiers.runs import record as records
+from rectifiers.runtime.errors import InputError
 
 FIRST = "0a3802792865"
 
@@ -85,6 +86,13 @@ def test_check_names_what_differs_and_ends_with_1(report, monkeypatch, capsys, t
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "CHECKS", ("good.py --check", "stale.py --check", "broken.py"))
 
+    def old_page(check: bool) -> None:
+        assert check
+        raise InputError("B.md is old")
+
+    pages = {"tables": lambda check: None, "claims": old_page}
+    monkeypatch.setattr(report, "PAGES", pages)
+
     stale = "import sys; sys.exit(f'error: A.md; {sys.argv[1:]}')"
     for name, text in {"good": "", "stale": stale, "broken": "1 / 0"}.items():
         (tmp_path / f"{name}.py").write_text(text)
@@ -92,6 +100,8 @@ def test_check_names_what_differs_and_ends_with_1(report, monkeypatch, capsys, t
         call(report, monkeypatch, "check", "--json")
     assert left.value.code == 1
     found = json.loads(capsys.readouterr().out)
-    assert found["stale"].keys() == {"stale.py --check", "broken.py"}
+    old = "scripts/report.py claims --check"
+    assert found["stale"].keys() == {old, "stale.py --check", "broken.py"}
+    assert found["stale"][old] == "B.md is old"
     assert found["stale"]["stale.py --check"] == "A.md; ['--check']"
     assert found["stale"]["broken.py"].endswith("ZeroDivisionError: division by zero")

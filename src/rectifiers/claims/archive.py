@@ -140,10 +140,19 @@ def owner(record: Record) -> str:
     return owners[0]
 
 
-def load(folder: Path) -> list[TrainingRecord]:
-    """Return the records in `folder` that answer claims, sorted by run id."""
-    found = _read_usable(files(folder))
+def load(folder: Path, claim: str | None = None) -> list[TrainingRecord]:
+    """Return the records in `folder` that answer claims, sorted by run id; for one `claim`, those of
+    the files that can hold a run of it."""
+    owners = ["*"] if claim is None else _sharing(claim)
+    found = _read_usable(path for owner in owners for path in files(folder, owner))
     return [record for record in found if isinstance(record, TrainingRecord)]
+
+
+def _sharing(claim: str) -> list[str]:
+    """The claims that have an arm in common with one, itself among them."""
+    arms = arm_hashes()
+    own = set(arms[claim].values())
+    return [name for name, hashes in arms.items() if not own.isdisjoint(hashes.values())]
 
 
 def load_ensembles(folder: Path) -> list[EnsembleRecord]:
