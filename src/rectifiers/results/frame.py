@@ -106,23 +106,25 @@ def setting(record: Record) -> str:
     not named, because they have rows of their own."""
     run = record.trainings[0]
     science, hashes, experiment = run.science, described(run.science), experiment_of(run.choices)
-    none = {"arm": "" if experiment else hashes["arm"], "whole": ""}
-    asked = known()["experiments"].get(str(experiment), none)
+    asked = known()["experiments"].get(str(experiment), {})
     data = record.choices.get("data") or "data of no option"
-    is_whole = hashes["whole"] == asked["whole"]
+    is_whole = hashes["whole"] == asked.get("whole")
     if data == PAPERS_DATA and is_whole and run.images == PAPERS_IMAGES:
         return PAPERS_SETTING
+
     network = ""
-    if hashes["arm"] != asked["arm"]:
-        model = run.choices.get("model")
-        is_of_table_3 = model in known()["networks"]
+    if experiment and hashes["arm"] != asked.get("arm"):
         network = "each arm at its own rate, "
-        network = network if is_of_table_3 else f"{model}, {network}"
+        model = run.choices.get("model")
+        if model not in known()["networks"]:
+            network = f"{model}, {network}"
+
     width = science["model"]["width"]
     length = f"{length_of(run)} of {run.images.train:,} images"
     fc_std = ", large fc std" if science["init"].get("fc_std") is None else ""
     protocol = f", {SAME_IMAGES}" if run.images.test is None else ""
     px = science["data"]["crop_px"]
+
     return f"{data} ({network}width {width:g}, {px} px, {length}{fc_std}{protocol})"
 
 

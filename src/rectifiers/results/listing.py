@@ -31,8 +31,6 @@ RUN_KEYS = ("wall_s", "images_per_second", "epochs", "drop_epochs", "status")
 COLUMNS = ("experiment", "model", "activation", "init", "data", "seed", "optim.lr", "epochs")
 ORIGIN = {"split": "tested on", "origin": "origin", "code": "code", "machine": "machine"}
 MIXED_NOTE = "tested on val: these images chose the learning rate's drops; do not compare with test"
-
-
 WIDEST = 10_000  # characters of a line
 
 
@@ -111,12 +109,15 @@ def select(runs: Sequence[Run], filters: Iterable[str]) -> list[Run]:
         values = [keys.get(key, MISSING) for keys in all_facts.values()]
         if set(map(str, values)) == {MISSING}:
             raise InputError(_unknown(key, sorted(set().union(*all_facts.values()))))
+
+        # a value may hold a comma itself
         options = [value] if any(_fits(x, value) for x in values) else value.split(",")
         for option in options:
             if not any(_fits(x, option) for x in values):
                 items = [item for x in values for item in (x if isinstance(x, list) else [x])]
                 known = ", ".join(sorted({*map(_cell, items)} - {MISSING})[:20])
                 raise InputError(f"no run has {key}={option}; there are: {known}")
+
         selected = [
             run
             for run in selected
@@ -165,21 +166,25 @@ def runs_table(rows: Sequence[JsonObject], protocol: str | None) -> str:
     origin = [f"{ORIGIN[key]} {shared[key]}" for key in ORIGIN if shared.get(key) is not None]
     head = f"{len(rows)} run{'' if len(rows) == 1 else 's'}  {' '.join(choices)}".rstrip()
     parts = [printable(text) for text in (head, ", ".join(origin)) if text]
+
     if rows:
         lines = []
         for row in rows:
             cells = ["-" if row[key] is None else row[key] for key in ("run", *varying)]
-            error, interval = "-" if row["status"] == "finished" else row["status"], "-"
-            if row["top1_error_pct"] is not None:
-                error = f"{row['top1_error_pct']:.2f}"
-                interval = f"{row['low_pct']:.2f} to {row['high_pct']:.2f}"
-            lines.append([*cells, error, interval])
+            lines.append([*cells, *_error_cells(row)])
         names = [ORIGIN.get(key, key) for key in varying]
         head_cells = ["run", *names, f"{protocol} %", "95 % interval"]
         parts.append(f"\n{text_table(head_cells, lines)}")
     if {"val", "test"} <= {row["split"] for row in rows}:
         parts.append(MIXED_NOTE)
     return "\n".join(parts)
+
+
+def _error_cells(row: JsonObject) -> tuple[str, str]:
+    """A run's error and its interval; how it ended where it was not tested."""
+    if row["top1_error_pct"] is None:
+        return ("-" if row["status"] == "finished" else row["status"]), "-"
+    return f"{row['top1_error_pct']:.2f}", f"{row['low_pct']:.2f} to {row['high_pct']:.2f}"
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -257,6 +262,7 @@ def comparison_table(comparison: JsonObject) -> str:
     for part in ("configuration", "training", "provenance"):
         rows = [[key, *pair] for key, pair in comparison[part].items()]
         parts.append(f"\n{text_table([part, *runs], rows)}" if rows else f"\n{part}: no difference")
+
     rows = []
     for name, result in comparison["results"].items():
         pairs = zip(result["top1_error_pct"], result["interval_pct"], strict=True)
@@ -267,6 +273,7 @@ def comparison_table(comparison: JsonObject) -> str:
             test = (f"{only['only_one_right']} / {only['only_other_right']}", f"{only['p']:.2g}")
         label = name if result["same_settings"] else f"{name} (other settings)"
         rows.append([label, *errors, difference, *test])
+
     if rows:
         head = ["top-1 error, %", *runs, "difference", "only one right", "McNemar p"]
         parts.append(f"\n{text_table(head, rows)}")

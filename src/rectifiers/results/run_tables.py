@@ -27,10 +27,12 @@ def print_record(record: Record, console: Console) -> None:
         head = Text(f"ensemble {record.run} of {runs}", style="bold")
         console.print(head, origin, errors_table(record.protocols))
         return
+
     groups = [name for name in ("model", "activation", "init", "data") if name in record.choices]
     title = " ".join(f"{name}={record.choices[name]}" for name in groups)
     head = styled(f"run {record.run}  {title}  seed={record.seed}", style="bold")
     console.print(head, origin, sep="\n")
+
     if record.diverged:
         where = f"diverged at step {record.diverged.step}, first seen at {record.diverged.layer}"
         console.print(styled(where, style="red"))
@@ -62,24 +64,27 @@ def effort(record: TrainingRecord) -> str:
     drops = ", ".join(str(epoch) for epoch in record.drop_epochs) or "none"
     has_drops = value_at(record.science, "scheduler._target_") in (PLATEAU, MULTISTEP)
     dropped = f"learning rate dropped after epoch: {drops}; " if has_drops else ""
-    images = f"{record.images.train:,} images (paper: 75 epochs of ImageNet)"
-    size = value_at(record.science, "data.batch_size")
-    limit = value_at(record.science, "trainer.limit_train_batches")
-    if isinstance(limit, int):
-        images = f"{limit} batches of {size} images"
-    elif isinstance(limit, float):
-        images = f"{limit:.0%} of {images}"
-    if batches := value_at(record.science, "trainer.overfit_batches"):
-        images = f"the same {batches} batches of {size} images"
     speed = record.images_per_second
     rate = f", {speed:,.0f} training images per second" if speed else ""
     return (
         f"{network.depth} layers, {weights:,} parameters{slopes}\n"
         f"{network.multiply_adds:,} MACs per {network.input_px} x {network.input_px} image\n"
-        f"{record.epochs} of {planned} epochs of {images}\n"
+        f"{record.epochs} of {planned} epochs of {_images_per_epoch(record)}\n"
         f"{dropped}validated on {record.images.val:,} images\n"
         f"{record.wall_s:.0f} s{rate}"
     )
+
+
+def _images_per_epoch(record: TrainingRecord) -> str:
+    size = value_at(record.science, "data.batch_size")
+    if batches := value_at(record.science, "trainer.overfit_batches"):
+        return f"the same {batches} batches of {size} images"
+
+    images = f"{record.images.train:,} images (paper: 75 epochs of ImageNet)"
+    limit = value_at(record.science, "trainer.limit_train_batches")
+    if isinstance(limit, int):
+        return f"{limit} batches of {size} images"
+    return f"{limit:.0%} of {images}" if isinstance(limit, float) else images
 
 
 def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
@@ -89,6 +94,7 @@ def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
     values = [slope.mean for slope in slopes.values()]
     values += [paper[layer] for layer in slopes if layer in paper]
     low, high = min(0.0, *values), max(values)
+
     numbers = ("slope",) if shared else ("mean slope", "std")
     legend = f"= this run, o Table 1, from {low:.2g} to {high:.2g}"
     rows = []

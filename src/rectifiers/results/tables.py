@@ -74,6 +74,7 @@ def document(
     runs = frame(records)
     settings = (PAPERS_SETTING, *sorted(set(runs.setting) - {PAPERS_SETTING}))
     groups = {name: runs[runs.setting == name] for name in settings}
+
     parts = slopes(groups)
     for table in layout():
         title, rows = table["title"], table["rows"]
@@ -82,12 +83,18 @@ def document(
         parts += [differences for differences in paired if differences.rows]
         if title.startswith("Table 2"):
             parts.append(networks())
-    protocols = [_protocols(name, group) for name, group in groups.items() if len(group)]
-    parts += [*curves(groups), *protocols, *([_origins(runs)] if len(runs) else [])]
-    for i, part in enumerate(parts):
-        notes = filter(None, ((conclusions or {}).get(part.title), part.note))
-        parts[i] = replace(part, note="\n\n".join(notes))
-    return parts
+
+    parts += curves(groups)
+    parts += [_protocols(name, group) for name, group in groups.items() if len(group)]
+    if len(runs):
+        parts.append(_origins(runs))
+    return [_concluded(part, conclusions or {}) for part in parts]
+
+
+def _concluded(table: Table, conclusions: Mapping[str, str]) -> Table:
+    """The table with what is concluded from it before its note."""
+    notes = filter(None, (conclusions.get(table.title), table.note))
+    return replace(table, note="\n\n".join(notes))
 
 
 def _origins(runs: "DataFrame") -> Table:
@@ -106,9 +113,12 @@ def answers(row: Row, group: "DataFrame") -> "DataFrame":
     runs = runs[runs.status == "finished"].sort_values("seed", kind="stable")
     if "scale" not in row:
         return runs
-    runs = runs.loc[[len(result.by_scale) > row["scale"] for result in runs.result]]
-    scales = [sorted((int(px), at) for px, at in r.by_scale.items()) for r in runs.result]
-    px, results = ([each[row["scale"]][i] for each in scales] for i in (0, 1))
+
+    place = row["scale"]
+    runs = runs.loc[[len(result.by_scale) > place for result in runs.result]]
+    by_scale = [{int(px): at for px, at in result.by_scale.items()} for result in runs.result]
+    px = [sorted(scales)[place] for scales in by_scale]
+    results = [scales[side] for scales, side in zip(by_scale, px, strict=True)]
     return runs.assign(px=px, result=results)
 
 
@@ -124,6 +134,7 @@ def _heads(settings: Sequence[str]) -> tuple[list[str], str]:
     data = [name.partition(" (")[0] for name in ours]
     names = [n if data.count(n) == 1 else f"{n} {i}" for i, n in enumerate(data, start=1)]
     sizes = (name.partition(" (")[2].removesuffix(")") for name in ours)
+
     is_run = any(name.startswith((PAPERS_SETTING, f"{PAPERS_DATA} (")) for name in settings)
     lines = [] if is_run else ["Not run on ImageNet."]
     lines += [f"Ours on {name}: {size}." for name, size in zip(names, sizes, strict=True)]
@@ -140,17 +151,21 @@ def _beside_paper(table: JsonObject, groups: Groups) -> Table:
     }
     heads, note = _heads(list(used))
     on_imagenet = used.pop(PAPERS_SETTING, None)
+
     lines = []
     for row, which in product(rows, ("top1", "top5")):
         paper = value_at(published(), f"{row.get('paper')}.{which}")
         cells = [f"{row['label']}, {which.replace('top', 'top-')}", row["protocol"]]
         cells.append("-" if paper is None else f"{paper:.2f}")
+
         if on_imagenet is not None:
             errors, difference = _errors(row, which, on_imagenet), "-"
             if errors and paper is not None and row.get("comparable", True):
                 difference = f"{mean_of(errors).mean - paper:+.2f}"
             cells += [_ours(row, which, on_imagenet), difference]
-        lines.append([*cells, *(_ours(row, which, group) for group in used.values())])
+        cells += [_ours(row, which, group) for group in used.values()]
+        lines.append(cells)
+
     papers = ["ours, ImageNet", "difference"] if on_imagenet is not None else []
     head = ("", "protocol", "paper, ImageNet", *papers, *heads)
     return Table(table["title"], 2, head, lines, note)
@@ -163,11 +178,14 @@ def _errors(row: Row, which: str, group: "DataFrame") -> list[float]:
 def _ours(row: Row, which: str, group: "DataFrame") -> str:
     """Our error with its interval; how many runs diverged, and a scale that is not the paper's."""
     runs, lost = answers(row, group), _lost(row, group)
-    cells = [estimate(_errors(row, which, group))] if len(runs) or not lost else []
-    if "scale" in row and len(runs):
-        px = runs.px.iloc[0]
-        cells += [f"at {px} px"] if px != row["papers_px"] else []
-    return " ".join([*cells, *([f"({lost} diverged)"] if lost else [])])
+    parts = []
+    if len(runs) or not lost:
+        parts.append(estimate(_errors(row, which, group)))
+    if "scale" in row and len(runs) and runs.px.iloc[0] != row["papers_px"]:
+        parts.append(f"at {runs.px.iloc[0]} px")
+    if lost:
+        parts.append(f"({lost} diverged)")
+    return " ".join(parts)
 
 
 def _paired(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> Table:
@@ -182,10 +200,12 @@ def _paired(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> T
         pairs: list[tuple[Errors, Errors]] = list(zip(both.result, both.result_other, strict=True))
         if not pairs:
             continue
+
         experiments += [*row["experiments"], *against["experiments"]]
         difference = estimate([a.top1_error_pct - b.top1_error_pct for a, b in pairs], sign="+")
         label = f"{row['label']} minus {against['label']}"
         lines.append([label, row["protocol"], difference])
+
     used = group[group.experiment.isin(experiments)]
     images = ", ".join(f"{n:,}" for n in sorted(used.num_images.dropna().astype(int).unique()))
     codes = ", ".join(sorted({code for record in used.record for code in record.codes}))
@@ -225,8 +245,7 @@ def slopes(groups: Groups) -> list[Table]:
         for name, group in groups.items():
             if records := _trainings(group[group.status == "finished"], *experiments):
                 runs[name] = records
-        heads, note = _heads(list(runs))
-        ours = ["ours, ImageNet"] if PAPERS_SETTING in runs else []
+
         lines = []
         for layer, slope in table_1_slopes(kind == "channel-shared").items():
             cells = [layer, f"{slope:.3f}"]
@@ -234,6 +253,9 @@ def slopes(groups: Groups) -> list[Table]:
                 means = [record.slopes[layer].mean for record in records if layer in record.slopes]
                 cells.append(estimate(means, 3))
             lines.append(cells)
+
+        heads, note = _heads(list(runs))
+        ours = ["ours, ImageNet"] if PAPERS_SETTING in runs else []
         head = ("layer", "paper, ImageNet", *ours, *heads)
         tables.append(Table(f"Table 1: learned slopes, {kind}", 2, head, lines, note))
     return tables
@@ -263,6 +285,7 @@ def curves(groups: Groups) -> list[Table]:
         for group_name, group in groups.items():
             is_paper = group_name == PAPERS_SETTING
             heading, level = (title, 2) if is_paper else (f"{name} on {group_name}", 3)
+
             arms = [_trainings(group, f"{figure}/{arm}") for arm in FIGURE_ARMS.values()]
             lines = []
             for epoch in range(epochs):
@@ -271,6 +294,7 @@ def curves(groups: Groups) -> list[Table]:
                     for runs in arms
                 ]
                 lines.append([str(epoch + 1), *map(estimate, errors)])
+
             if any(arms):
                 tables.append(Table(heading, level, head, lines))
             elif is_paper:
