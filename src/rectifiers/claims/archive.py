@@ -141,7 +141,7 @@ def owner(record: Record) -> str:
 
 
 def load(folder: Path, claim: str | None = None) -> list[TrainingRecord]:
-    """Return the records in `folder` that answer claims, sorted by run id; for one `claim`, those of
+    """Return the records in `folder` that answer claims, sorted by run id; with `claim`, those in
     the files that can hold a run of it."""
     owners = ["*"] if claim is None else _sharing(claim)
     found = _read_usable(path for owner in owners for path in files(folder, owner))
@@ -217,11 +217,13 @@ def add(folder: Path, new: Iterable[Record]) -> list[Path]:
         if by_run.get(record.run) != record:
             by_run[record.run] = record
             changed.add(path)
-    packed: dict[Path, bytes] = {}
+
+    packed: dict[Path, bytes] = {}  # before the first is written, so that an error writes none
     for path in sorted(changed):
         by_run = committed[path]
         lines = "".join(records.to_json(by_run[run]) + "\n" for run in sorted(by_run))
         packed[path] = lzma.compress(lines.encode(), preset=XZ_PRESET)
+
     for path, content in packed.items():
         with atomic_file(path) as file:
             file.write(content)

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from rectifiers.claims.archive import arm_hash, runs_of, search_runs
-from rectifiers.claims.claims import FEWEST, Claim, Test, claims
+from rectifiers.claims.archive import Runs, arm_hash, runs_of, search_runs
+from rectifiers.claims.claims import FEWEST, Claim, Search, Test, claims
 from rectifiers.claims.judge import (
     ClaimResult,
     Description,
@@ -48,7 +48,8 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
     lines = []
     for test in result.tests:
         lines.append(_test_line(test))
-        lines += [_test_line(test.trained)] if test.trained and test.trained.finding.n else []
+        if test.trained and test.trained.finding.n:
+            lines.append(_test_line(test.trained))
     lines += map(_test_line, result.descriptions)
     changes = load_yaml((TEXT / "changes.yaml").read_text())
     return render(
@@ -106,11 +107,14 @@ def _test_line(result: Description) -> list[str]:
 
 def _narrow(result: TestResult) -> str:
     """The 90 % interval, where it is what decides; else nothing."""
-    is_within = result.comparison.supported.side == "within"
-    verdicts = (Verdict.NO_EFFECT, Verdict.INCONCLUSIVE, *[Verdict.SUPPORTED] * is_within)
-    may_decide = is_within or result.comparison.negligible()
-    if result.finding.verdict not in verdicts or not may_decide:
+    decided = [Verdict.NO_EFFECT, Verdict.INCONCLUSIVE]
+    if result.comparison.supported.side == "within":
+        decided.append(Verdict.SUPPORTED)
+    elif result.comparison.negligible() is None:
         return ""
+    if result.finding.verdict not in decided:
+        return ""
+
     low, high = result.finding.narrow
     return f"<br>90 % interval: {low:.3g} to {high:.3g}"
 
@@ -138,30 +142,33 @@ def _arms(claim: Claim, records: Sequence[TrainingRecord]) -> str:
         return ""
     search, head = claim.search, ["arm", "overrides"]
     arms = search.with_others(claim.arms) if search else claim.arms
-    rows = [
-        [arm if arm in claim.arms else f"{arm} (search only)", f"`{' '.join(overrides)}`"]
-        if overrides
-        else [arm, "none"]
-        for arm, overrides in arms.items()
-    ]
-    if search:
-        runs = search_runs(claim, records)
-        count = len(search.seeds)
-        seeds = f"mean of {count} seeds" if count > 1 else "one seed"
-        by = f"{search.measured_by()} by learning rate, {seeds}"
-        head += [by, "best learning rate"]
-        for arm, row in zip(arms, rows, strict=True):
-            if arm in claim.arm_seeds:
-                row += ["-", "-"]
-                continue
-            means, best = rate_means(search, arm, runs), best_rate(search, arm, runs)
-            row.append(", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items()))
-            row.append(f"{best[1]:g}" if best else "-")
+    rows = []
+    for arm, overrides in arms.items():
+        name = arm if arm in claim.arms or not overrides else f"{arm} (search only)"
+        rows.append([name, f"`{' '.join(overrides)}`" if overrides else "none"])
+    if not search:
+        return markdown(head, rows)
+
+    count = len(search.seeds)
+    seeds = f"mean of {count} seeds" if count > 1 else "one seed"
+    head += [f"{search.measured_by()} by learning rate, {seeds}", "best learning rate"]
+    runs = search_runs(claim, records)
+    for arm, row in zip(arms, rows, strict=True):
+        row += ["-", "-"] if arm in claim.arm_seeds else _search_cells(search, arm, runs)
     return markdown(head, rows)
 
 
+def _search_cells(search: Search, arm: str, runs: Runs) -> list[str]:
+    """What the search of an arm measured at each learning rate, and the best rate."""
+    means, best = rate_means(search, arm, runs), best_rate(search, arm, runs)
+    by_rate = ", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items())
+    return [by_rate, f"{best[1]:g}" if best else "-"]
+
+
 def _mean(mean: float | None) -> str:
-    return "not run" if mean is None else "diverged" if mean == math.inf else f"{mean:.3g}"
+    if mean is None:
+        return "not run"
+    return "diverged" if mean == math.inf else f"{mean:.3g}"
 
 
 def scale(result: ClaimResult, short: bool = True) -> str:
@@ -172,24 +179,27 @@ def scale(result: ClaimResult, short: bool = True) -> str:
     data = sorted({f"{data_of(run)} at {run.science['data']['crop_px']} px" for run in runs})
     if not short and "imagenette" in map(data_of, runs):
         data.append("photographs of 224 px (larger scales are enlargements)")
-    length = lengths(runs)
-    rates = {run.science["optim"]["lr"] for run in runs}
-    is_untrained = max(rates) < UNTRAINED
+
     by_model: dict[str, list[TrainingRecord]] = {}
     for run in runs:
         by_model.setdefault(literal(str(run.choices.get("model"))), []).append(run)
     networks = []
-    for model, own in sorted(by_model.items()):
-        networks.append(f"{model} of {_or(run.network.depth for run in own)} layers")
+    for model, of_model in sorted(by_model.items()):
+        network = f"{model} of {_or(run.network.depth for run in of_model)} layers"
         if not short:
-            networks[-1] += f" ({_or(run.network.parameters for run in own)} parameters)"
+            network += f" ({_or(run.network.parameters for run in of_model)} parameters)"
+        networks.append(network)
+
+    length, rate = lengths(runs), max(run.science["optim"]["lr"] for run in runs)
+    is_untrained = rate < UNTRAINED
     if short:
         return ", ".join([*data, *networks, "untrained" if is_untrained else length])
+
     images = ", ".join(sorted({f"{run.images.train:,}" for run in runs}))
-    same = [SAME_IMAGES] if any(run.images.test is None for run in runs) else []
     length += f", each of {images} images"
     if is_untrained:
-        length = f"untrained ({length} at a learning rate of {max(rates):g})"
+        length = f"untrained ({length} at a learning rate of {rate:g})"
+    same = [SAME_IMAGES] if any(run.images.test is None for run in runs) else []
     return ", ".join([*data, *networks, *_fc_std(runs), length, *same])
 
 
@@ -226,6 +236,8 @@ def beside_identity(result: ClaimResult, records: Sequence[TrainingRecord]) -> l
     for test, found in zip(result.claim.tests, result.tests, strict=True):
         if not runs or test not in _by_error(result.claim) or not test.minus or test.since:
             continue
+
+        # the arm of the lower error first
         order = (test.of, test.minus) if found.finding.effect < 0 else (test.minus, test.of)
         for arm, words in zip(order, (ONLY_TRAINABILITY, GAINS_NOTHING), strict=True):
             pairs = [
@@ -233,7 +245,8 @@ def beside_identity(result: ClaimResult, records: Sequence[TrainingRecord]) -> l
                 for seed, run in runs[arm].items()
                 if not _is_identity(run) and (_setting(run), seed) in identity
             ]
-            gap = describe(test.model_copy(update={"of": arm, "minus": "no activation"}), pairs)
+            compared = test.model_copy(update={"of": arm, "minus": "no activation"})
+            gap = describe(compared, pairs)
             if gap.finding.n >= FEWEST["mean"] and not gap.finding.high < 0:
                 lines.append(words.format(says=test.says, arm=arm, gap=gap.text()))
     return lines

@@ -3,7 +3,7 @@
 import csv
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rectifiers.claims.archive import Runs
 from rectifiers.claims.claims import PLACE, Claim
@@ -42,37 +42,63 @@ def check_criteria(
     unknown: set[str] = set()
     read = functools.cache(read)
     for claim, runs in answered:
-        text = (PLACE / f"{claim.name}.yaml").read_text()
-        remedy = f"give first_seed: {max(claim.all_seeds()) + 1}"
-        for arm, seed, record in sorted((a, s, r) for a in runs for s, r in runs[a].items()):
-            commit = str(record.provenance.git_sha)
-            then = _claim_file(claim, commit, read)
-            if then is None and read(commit, "README.md") is None:
-                unknown.add(commit)
-            elif then is None and arm in claim.older:
-                continue
-            elif then is None or criterion(then) != criterion(text):
-                raise InputError(
-                    f"claim/{claim.name} is judged by a criterion or a number of seeds that commit "
-                    f"{commit[:8]}, which ran its seed {seed}, does not hold; what changes after a "
-                    f"run needs other seeds: {remedy}"
-                )
-            elif _arms(then).get(arm) != _arms(text)[arm]:
-                raise InputError(
-                    f"claim/{claim.name}: arm {arm} has other overrides than in commit "
-                    f"{commit[:8]}, which ran its seed {seed}; {remedy}"
-                )
+        present = (PLACE / f"{claim.name}.yaml").read_text()
+        unknown |= _check_commits_of_runs(claim, present, runs, read)
         rows = list(_committed_rows(claim, read, versions))
-        names = _names(runs, (row for _, row in rows))
-        for commit, row in rows:
-            then = _claim_file(claim, commit, read)
-            if row["run"] in names and then is not None and criterion(then) != criterion(text):
-                raise InputError(
-                    f"claim/{claim.name} was answered in commit {commit[:8]} by its seed "
-                    f"{row['seed']} under another criterion or number of seeds, and a run that "
-                    f"is made again is no new one: {remedy}"
-                )
+        _check_earlier_answers(claim, present, runs, rows, read)
     return unknown
+
+
+def _check_commits_of_runs(claim: Claim, present: str, runs: Runs, read: Read) -> set[str]:
+    """Check that the commit of every run holds the criterion and the arm of the claim's file, whose
+    text is `present`; return the commits that are not known here."""
+    unknown: set[str] = set()
+    for arm, seed, record in sorted((a, s, r) for a in runs for s, r in runs[a].items()):
+        commit = str(record.provenance.git_sha)
+        then = _claim_file(claim, commit, read)
+        if then is None and read(commit, "README.md") is None:  # which every commit has
+            unknown.add(commit)
+        elif then is None and arm in claim.older:
+            continue
+        elif then is None or criterion(then) != criterion(present):
+            raise InputError(
+                f"claim/{claim.name} is judged by a criterion or a number of seeds that commit "
+                f"{commit[:8]}, which ran its seed {seed}, does not hold; what changes after a "
+                f"run needs other seeds: {_other_seeds(claim)}"
+            )
+        elif _arms(then).get(arm) != _arms(present)[arm]:
+            raise InputError(
+                f"claim/{claim.name}: arm {arm} has other overrides than in commit "
+                f"{commit[:8]}, which ran its seed {seed}; {_other_seeds(claim)}"
+            )
+    return unknown
+
+
+def _check_earlier_answers(
+    claim: Claim,
+    present: str,
+    runs: Runs,
+    rows: Sequence[tuple[str, dict[str, str]]],
+    read: Read,
+) -> None:
+    """Check that no commit holds a result of the same runs under another criterion.
+
+    present: the text of the claim's file. rows: (commit, row) of its tables of runs."""
+    names = _names(runs, (row for _, row in rows))
+    for commit, row in rows:
+        then = _claim_file(claim, commit, read)
+        if row["run"] not in names or then is None:
+            continue
+        if criterion(then) != criterion(present):
+            raise InputError(
+                f"claim/{claim.name} was answered in commit {commit[:8]} by its seed "
+                f"{row['seed']} under another criterion or number of seeds, and a run that "
+                f"is made again is no new one: {_other_seeds(claim)}"
+            )
+
+
+def _other_seeds(claim: Claim) -> str:
+    return f"give first_seed: {max(claim.all_seeds()) + 1}"
 
 
 def _committed_rows(
@@ -90,11 +116,13 @@ def _names(runs: Runs, rows: Iterable[Mapping[str, str]]) -> set[str]:
     seed, code and machine is of the same run, and has its earlier id. Those of seeds that had been
     judged by another criterion before, and have no record any more, stand in `EARLIER`."""
     of_arms = [(arm, seed, record) for arm in runs for seed, record in runs[arm].items()]
-    known = {(arm, str(seed), code_of(each), machine_of(each)) for arm, seed, each in of_arms}
-    columns = ("arm", "seed", "code", "machine")
     names = {record.run for _, _, record in of_arms}
     retired = {_earlier_ids()[name] for name in names & _earlier_ids().keys()}
-    return names | retired | {row["run"] for row in rows if tuple(map(row.get, columns)) in known}
+
+    columns = ("arm", "seed", "code", "machine")
+    known = {(arm, str(seed), code_of(each), machine_of(each)) for arm, seed, each in of_arms}
+    renamed = {row["run"] for row in rows if tuple(map(row.get, columns)) in known}
+    return names | retired | renamed
 
 
 @functools.cache

@@ -46,11 +46,12 @@ def for_tables(
                 if reason := protocol_exclusion_reason(record):
                     raise InputError(f"run {record.run} of claim/{claim}: {reason}; test it again")
                 found[record.run] = _made_for(row, record)
+
     for row in (row for row in rows if "members" in row):
-        arms = [arm_hashes()[claim][arm] for claim, arm in row["members"]]
+        arms = sorted(arm_hashes()[claim][arm] for claim, arm in row["members"])
         for whole in ensembles:
-            seeds = {member.seed for member in whole.members}
-            if sorted(map(arm_of, whole.members)) == sorted(arms) and len(seeds) == 1:
+            has_one_seed = len({member.seed for member in whole.members}) == 1
+            if has_one_seed and sorted(map(arm_of, whole.members)) == arms:
                 members = [_made_for(row, member) for member in whole.members]
                 found[whole.run] = _made_for(row, whole).model_copy(update={"members": members})
     return list(found.values())
@@ -225,35 +226,48 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
     lines: dict[str, str] = {}  # by claim; where two questions name one, the first
     for entry in load_yaml(path.read_text()):
         run = [by_name[n] for n in entry["find"] if by_name[n].verdict not in NO_VERDICT]
-        for result in run[:1] + [r for r in run[1:] if r.verdict is Verdict.CONTRADICTED]:
+        later = [result for result in run[1:] if result.verdict is Verdict.CONTRADICTED]
+        for result in [*run[:1], *later]:
             name = result.claim.name
             words = _in_words(entry["find"][name], result)
             asked = entry["question"] + ASKERS[entry["whose"]]
             lines.setdefault(name, f"{asked} {words} ([{name}](claims/{name}/page.md))")
+
     groups: dict[str, list[str]] = {}
     for result in in_order([by_name[name] for name in lines]):
         groups.setdefault(result.verdict.shown, []).append(lines[result.claim.name])
-    lessons = {claim.name for claim in claims() if claim.lesson}
-    records = [record for record in records if owner(record) not in lessons]
-    machines = (record.provenance.machine for record in records)
-    names = sorted(
-        {machine.cpu if machine.device == "cpu" else machine.device for machine in machines}
-    )
-    seconds = {True: 0.0, False: 0.0}  # by whether a CPU trained
-    for record in records:
-        seconds[record.provenance.machine.device == "cpu"] += record.wall_s
-    data = Counter(map(data_of, records))
     return render(
         "report",
         verdict=lambda name: _linked(by_name[name]) if name in by_name else "not a claim",
         groups=groups,
         counts=counts_table(results),
-        runs=f"{len(records):,}",
-        cpu_hours=f"{seconds[True] / 3600:.0f}",
-        gpu_hours=f"{seconds[False] / 3600:.1f}",
-        machines=listed(names),
-        data=", ".join(f"{name} {count:,}" for name, count in data.most_common()),
+        **_effort(records),
     )
+
+
+def _effort(records: Iterable[TrainingRecord]) -> dict[str, str]:
+    """What REPORT.md says of the runs that are no lessons: their number, hours, machines, data."""
+    lessons = {claim.name for claim in claims() if claim.lesson}
+    runs = [record for record in records if owner(record) not in lessons]
+    cpu_s = gpu_s = 0.0
+    machines = set()
+    for run in runs:
+        machine = run.provenance.machine
+        if machine.device == "cpu":
+            cpu_s += run.wall_s
+            machines.add(machine.cpu)
+        else:
+            gpu_s += run.wall_s
+            machines.add(machine.device)
+
+    data = Counter(map(data_of, runs))
+    return {
+        "runs": f"{len(runs):,}",
+        "cpu_hours": f"{cpu_s / 3600:.0f}",
+        "gpu_hours": f"{gpu_s / 3600:.1f}",
+        "machines": listed(sorted(machines)),
+        "data": ", ".join(f"{name} {count:,}" for name, count in data.most_common()),
+    }
 
 
 def claims_page(results: Sequence[ClaimResult]) -> str:
@@ -290,14 +304,14 @@ def counts_table(results: Iterable[ClaimResult]) -> str:
 
 
 def _claim_row(result: ClaimResult) -> list[str]:
-    claim = result.claim
-    effects = [f"{test.comparison.says}: {test.text()}" for test in result.tests]
-    n = dict.fromkeys(test.counts() for test in result.tests)
-    part = result.deciding_part()
+    claim, part = result.claim, result.deciding_part()
     verdict = f"{result.verdict.shown} ({part})" if part else result.verdict.shown
-    cells = [f"[{claim.name}](claims/{claim.name}/page.md)", verdict, claim.statement]
-    is_run = bool(result.records)
-    return [*cells, *("<br>".join(x) if is_run else "-" for x in (effects, n)), scale(result)]
+    effects = n = "-"
+    if result.records:
+        effects = "<br>".join(f"{test.comparison.says}: {test.text()}" for test in result.tests)
+        n = "<br>".join(dict.fromkeys(test.counts() for test in result.tests))
+    link = f"[{claim.name}](claims/{claim.name}/page.md)"
+    return [link, verdict, claim.statement, effects, n, scale(result)]
 
 
 def in_order(results: Sequence[ClaimResult]) -> list[ClaimResult]:

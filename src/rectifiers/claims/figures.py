@@ -64,9 +64,11 @@ def _draw_effect(axes: "Axes", result: TestResult) -> None:
     left, right = min(low, *bounds), max(high, *bounds)
     margin = 0.15 * (right - left or 1.0)
     left, right = left - margin, right + margin
+
     for region, color in ((test.supported, GREEN), (test.contradicted, RED)):
         for start, end in region.spans(left, right):
             axes.axvspan(start, end, color=color, alpha=0.15, linewidth=0)
+
     axes.set(xlim=(left, right), ylim=(-1, 1), yticks=[])
     unit = f" ({test.unit()})" if test.unit() else ""
     axes.set_xlabel(f"{test.statistic}, {test.compared()}{unit}", fontsize="small")
@@ -114,8 +116,9 @@ def picture(curves: Curves, page: str) -> "Figure":
     figure.patch.set_alpha(0)
     axes = figure.subplots()
     axes.patch.set_alpha(0)
+    epochs = range(1, len(curves["he"][0]) + 1)
     for arm, seeds in curves.items():
-        ink, epochs = inks[arm], range(1, len(seeds[0]) + 1)
+        ink = inks[arm]
         by_epoch = list(zip(*seeds, strict=True))
         low, high = [*map(min, by_epoch)], [*map(max, by_epoch)]
         axes.fill_between(epochs, low, high, color=ink, alpha=0.25, lw=0)
@@ -128,10 +131,11 @@ def picture(curves: Curves, page: str) -> "Figure":
             LABELS[arm], (epochs[-1], means[-1]), offset, textcoords="offset points"
         )
         label.set(ha="right", va=align, color=ink, fontsize=11, fontweight="bold")
+
     count, text = len(curves["he"]), inks["text"]
     title = f"30 layers of rectifiers on CIFAR-10:\nmean and range of {count} seeds"
     axes.set_title(title, loc="left", fontsize=11, color=text)
-    axes.set(xlim=(1, len(curves["he"][0])), xticks=range(1, len(curves["he"][0]) + 1))
+    axes.set(xlim=(1, epochs[-1]), xticks=epochs)
     axes.set(ylim=(0, 100), yticks=[0, 25, 50, 75, 100])
     axes.set_xlabel("epoch", color=text)
     axes.set_ylabel("error, %", color=text)

@@ -150,7 +150,9 @@ def judge(values: Sequence[float], planned: int, test: Test) -> Finding:
     effect = in_units(median(numbers) if statistic == "median" else fmean(numbers))
     if n < max(planned, FEWEST[statistic]):
         return Finding(Verdict.TOO_FEW, n, effect, is_share=is_share)
-    wide, narrow = (interval_of(numbers, statistic, x) for x in (LEVEL, EQUIVALENCE_LEVEL))
+
+    wide = interval_of(numbers, statistic, LEVEL)
+    narrow = interval_of(numbers, statistic, EQUIVALENCE_LEVEL)
     negligible, verdict = test.negligible(), Verdict.INCONCLUSIVE
     decides = narrow if test.supported.side == "within" else wide
     if test.supported.scaled(scale).holds(decides):
@@ -159,6 +161,7 @@ def judge(values: Sequence[float], planned: int, test: Test) -> Finding:
         verdict = Verdict.CONTRADICTED
     elif negligible is not None and negligible.scaled(scale).holds(narrow):
         verdict = Verdict.NO_EFFECT
+
     low, high, left, right = map(in_units, (*wide, *narrow))
     return Finding(verdict, n, effect, low, high, (left, right), is_share)
 
@@ -311,12 +314,13 @@ def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
     finding = judge(values, planned - left_out, test)
     if pairs and not values:
         finding = Finding(Verdict.TOO_FEW)
+    finding = replace(finding, is_bound=any(map(test.is_bound, counted)))
+
     lost = {arm: sum(has_diverged(pair[i]) for pair in pairs) for i, arm in enumerate(test.arms())}
     trained = None
     counts_guesses = any(lost.values()) and not test.leave_out_diverged
     if counts_guesses and test.statistic == "mean" and not test.over:
         trained = describe(test.model_copy(update={"says": WITHOUT_DIVERGED}), pairs)
-    finding = replace(finding, is_bound=any(map(test.is_bound, counted)))
     return TestResult(test, finding, measured, lost, len(pairs), left_out, trained)
 
 
@@ -364,12 +368,14 @@ def check_rates(claim: Claim, runs: Runs) -> None:
     for arm, overrides in claim.main_arms().items():
         if (best := best_rate(search, arm, runs)) is None:
             continue
+
         mean, rate = best
         for other in search.others.get(arm, {}):
             if (pair := best_rate(search, other, runs)) is not None and pair[0] < mean:
                 raise InputError(
                     f"claim/{claim.name}: {other} is better than arm {arm}; exchange them"
                 )
+
         if not any(x.startswith(RATE) and float(x.removeprefix(RATE)) == rate for x in overrides):
             raise InputError(
                 f"claim/{claim.name}: arm {arm} is to have {RATE}{rate:g}, which its search found "

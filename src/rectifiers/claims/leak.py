@@ -36,8 +36,6 @@ COLORS = {  # of the lines from the shortest training to the longest, by page
     "light": ("#8c959f", "#0550ae", "#bc4c00"),
     "dark": ("#8b949e", "#79c0ff", "#ffa657"),
 }
-
-
 Arms = dict[str, list[TrainingRecord]]
 
 
@@ -62,6 +60,7 @@ def lines(records: Sequence[TrainingRecord]) -> list[Line]:
         for arm, runs in runs_of(claim, records).items():
             length = longer if arm.endswith(LONGER) else judged
             length[arm.removesuffix(LONGER)] = list(runs.values())
+
     found = [
         line_of(searched, VALIDATION, lambda run: final(run, "val/top1_error_pct")),
         line_of(judged, TEST),
@@ -94,7 +93,7 @@ def line_of(
         for arm, runs in trained.items()
     }
     learned = None
-    if "prelu" in trained:
+    if "prelu" in trained:  # its slope is what its runs learned
         slopes = [slope for run in trained["prelu"] if (slope := mean_slope(run)) is not None]
         learned = (fmean(slopes), means["prelu"])
     fixed = {slope: means[arm] for arm, slope in SLOPES.items() if arm in means}
