@@ -17,11 +17,12 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
-from rectifiers.benchmark.entries import load, load_all, save
+from rectifiers.benchmark.entries import EntryResults, load, load_all, save
 from rectifiers.benchmark.run import run_entry
 from rectifiers.cli.hints import check_arguments
 from rectifiers.runs.provenance import is_changed
@@ -44,6 +45,7 @@ def run(arguments: list[str], jobs: int | None, seeds: int | None, folder: Path)
     overrides = [argument for argument in arguments if not argument.startswith("size=")]
     entry = Entry.of(overrides)
     check_arguments([*entry.overrides, *entry.places])
+
     # here and not above: --help and refusals do without the extra `report`
     from rich.markdown import Markdown
 
@@ -57,8 +59,9 @@ def run(arguments: list[str], jobs: int | None, seeds: int | None, folder: Path)
     if is_changed():
         note = "the code has uncommitted changes, so the leaderboard cannot take this entry"
         print(note, file=sys.stderr)
+
     results = run_entry(entry, sizes[-1], jobs, seeds, before)
-    save(folder, results)
+    save(folder, results)  # before the measurements, which may be interrupted
     parts, failed = measure(entry)
     if "cost" in parts:
         results = results.model_copy(update={"cost": parts["cost"]["seconds_ratio"]["median"]})
@@ -73,38 +76,51 @@ def rank(folder: Path, command: str) -> None:
     """Check the entries in a folder, and unless that is all, write the leaderboard beside them; or
     print which tasks are admitted, and fail where one is not."""
     entries = load_all(folder)
-    for name, results in entries.items():
-        if command != "admission" and (reason := results.objection()):
-            raise InputError(f"{folder / name}.json: {reason}")
     if not entries:
         example = "python scripts/benchmark.py activation=<name>"
         print(f"{folder} has no entries of {benchmark().version}; {example} makes one")
-    elif command == "check":
+        return
+    if command == "admission":
+        print_admission(folder, entries)
+        return
+
+    for name, results in entries.items():
+        if reason := results.objection():
+            raise InputError(f"{folder / name}.json: {reason}")
+    if command == "check":
         print(f"{len(entries)} entries of benchmark {benchmark().version}")
-    elif command == "admission":
-        from rectifiers.benchmark.ranking import admission_table, admissions
-
-        checked = admissions(entries, benchmark().tasks)
-        if not checked:
-            rule = benchmark().admission
-            raise InputError(
-                f"{folder} has no task that both {rule.worse} and {rule.better} ran; run both first"
-            )
-        print(admission_table(checked), end="")
-        if refused := [task.task for task in checked if not task.is_admitted]:
-            raise InputError(f"not admitted: {', '.join(refused)}; leave these tasks out")
     else:
-        from rectifiers.benchmark import cheaper as shortcuts
-        from rectifiers.benchmark.ranking import leaderboard
-        from rectifiers.results.documents import write_svg
+        write_leaderboard(folder, entries)
 
-        pages = {"LEADERBOARD.md": leaderboard(entries)}
-        if made := shortcuts.page(entries):
-            pages["SHORTCUTS.md"], figure = made
-            write_svg(figure, folder / "shortcuts.svg", "shortcuts")
-        for name, text in pages.items():
-            write_text(folder.parent / name, text)
-            print(folder.parent / name)
+
+def print_admission(folder: Path, entries: Mapping[str, EntryResults]) -> None:
+    """Print which tasks are admitted; raise InputError where one is not, or none can be said of."""
+    from rectifiers.benchmark.ranking import admission_table, admissions
+
+    checked = admissions(entries, benchmark().tasks)
+    if not checked:
+        rule = benchmark().admission
+        raise InputError(
+            f"{folder} has no task that both {rule.worse} and {rule.better} ran; run both first"
+        )
+    print(admission_table(checked), end="")
+    if refused := [task.task for task in checked if not task.is_admitted]:
+        raise InputError(f"not admitted: {', '.join(refused)}; leave these tasks out")
+
+
+def write_leaderboard(folder: Path, entries: Mapping[str, EntryResults]) -> None:
+    """Write the leaderboard and what shortcuts cost beside the folder of entries."""
+    from rectifiers.benchmark import cheaper
+    from rectifiers.benchmark.ranking import leaderboard
+    from rectifiers.results.documents import write_svg
+
+    pages = {"LEADERBOARD.md": leaderboard(entries)}
+    if made := cheaper.page(entries):
+        pages["SHORTCUTS.md"], figure = made
+        write_svg(figure, folder / "shortcuts.svg", "shortcuts")
+    for name, text in pages.items():
+        write_text(folder.parent / name, text)
+        print(folder.parent / name)
 
 
 def main() -> None:

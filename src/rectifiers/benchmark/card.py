@@ -144,6 +144,7 @@ def _headline(card: Card) -> str:
     results, name, lines = card.results, card.results.entry, []
     entries = {**card.entries, name: results}
     complete = set(card.complete_tasks())
+
     for size in SIZES:
         ranked = ranking.ranked_tasks(entries, size)
         tasks = [task for task in ranked if task in complete]
@@ -205,8 +206,9 @@ def _tasks(card: Card) -> str:
     for name in card.complete_tasks():
         is_error = benchmark().tasks[name].depth is None
         rates, chosen = search(name, results.runs)
-        row = [name, score_text(results, name), f"{chosen:g}"]
-        row[-1] += ", an end of the searched rates" if chosen in (rates[0], rates[-1]) else ""
+        at_end = ", an end of the searched rates" if chosen in (rates[0], rates[-1]) else ""
+        row = [name, score_text(results, name), f"{chosen:g}{at_end}"]
+
         others = card.baselines(name)
         for base in BASELINES:
             if base not in others:
@@ -216,6 +218,7 @@ def _tasks(card: Card) -> str:
             else:
                 row.append(score_text(others[base], name))
         rows[is_error].append(row)
+
     titles = [TITLES[base] for base in BASELINES]
     errors = ["task", "test error, %", "learning rate", *(f"minus {title}" for title in titles)]
     trained = ["task", "seeds that train", "learning rate", *titles]
@@ -266,10 +269,12 @@ def figure(card: Card) -> Figure:
             rows.append((f"{task}: minus", None))
             for base, other in card.baselines(task).items():
                 rows.append((TITLES[base], difference(card.results, other, task)))
+
     for y, (_, mean) in enumerate(rows):
         if mean is not None:
             axes.plot([mean.low, mean.high], [y, y], color=MEASURED)
             axes.plot(mean.mean, y, "o", ms=4, color=MEASURED)
+
     axes.axvline(0, color="0.7", lw=1)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
     axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)

@@ -77,13 +77,14 @@ def shortcuts(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> list
             mean = difference(one, other, task)
             if not mean.excludes_zero:
                 continue
+
             pair = (one.entry, other.entry)
             first, second = (errors[name] for name in pair)
-            for name in first:
-                if name in second:
-                    gaps = np.sign(mean.mean) * (first[name] - second[name])
-                    wrong = 100 * float(np.mean((1 - np.sign(gaps)) / 2))
-                    judged.append(Judged(name, task, pair, abs(mean.mean), wrong))
+            for name in (name for name in first if name in second):
+                gaps = np.sign(mean.mean) * (first[name] - second[name])
+                wrong = (1 - np.sign(gaps)) / 2  # 1 where the other wins, 1/2 for a draw
+                wrong_pct = 100 * float(np.mean(wrong))
+                judged.append(Judged(name, task, pair, abs(mean.mean), wrong_pct))
     return judged
 
 
@@ -94,6 +95,7 @@ def _errors(results: EntryResults, task: str, relu_rate: float | None) -> dict[s
     val = val_errors(task, rates, results.runs)
     assert val is not None
     by_run = {(run.rate, run.seed): run.error_pct for run in results.runs if run.task == task}
+    # of each seed of the search, the rate that is best by this seed alone
     best = np.where(np.isnan(val), np.inf, val).argmin(0)
 
     def of_judged(error: Callable[[RunResult], float | None]) -> np.ndarray:
@@ -122,34 +124,48 @@ def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
     if not judged:
         return None
     frame = DataFrame(judged)
+    pairs = frame[frame.shortcut == ONE_SEED]
+
     frame["size"] = cut(frame.points, [0, *SIZES.values()], labels=list(SIZES))
     by_size = frame.pivot_table("wrong_pct", "shortcut", "size", observed=True)
     by_size = by_size.sort_values(by_size.columns[0], ascending=False, kind="stable")
+    sizes = frame["size"][pairs.index]
+    closest = by_size.columns[0]
+    by_size.columns = [f"{size} ({sum(sizes == size)} pairs)" for size in by_size]
+
     by_task = frame.pivot_table("wrong_pct", "shortcut", "task")
     by_task = by_task.reindex(index=by_size.index, columns=tasks)
-    pairs = frame[frame.shortcut == ONE_SEED]
-    by_size.columns = [f"{size} ({sum(pairs['size'] == size)} pairs)" for size in by_size]
     by_task.columns = [f"{task} ({sum(pairs.task == task)} pairs)" for task in tasks]
 
+    close = by_size.iloc[:, 0]
+    parts = [
+        PAGE.format(size=closest, least=f"{close.min():.0f}", most=f"{close.max():.0f}"),
+        _share_table("By size of the difference", by_size, MEANINGS.format(one=ONE_SEED)),
+        _share_table("By task", by_task),
+        _pair_table(entries, pairs),
+        VERDICTS,
+    ]
+    return "\n".join(parts), _figure(by_size)
+
+
+def _pair_table(entries: Mapping[str, EntryResults], pairs: DataFrame) -> str:
+    """Return the pairs for which one seed names the other winner most often."""
     cells = []
-    for row in pairs.sort_values("wrong_pct", ascending=False, kind="stable").itertuples():
+    worst = pairs.sort_values("wrong_pct", ascending=False, kind="stable")
+    for row in worst.head(LEAST_FAVOURABLE).itertuples():
         mean = difference(entries[row.pair[0]], entries[row.pair[1]], row.task)
         cells.append([*row.pair, row.task, mean.signed(), f"{row.wrong_pct:.0f}"])
     head = ["entry", "other", "task", "entry minus other, points (95 % CI)", "wrong, %"]
     note = "The pairs for which one seed is wrong most often:"
-    pair_table = Table("By pair", 2, head, cells[:LEAST_FAVOURABLE], note)
-    tables = [_share_table("By size of the difference", by_size, MEANINGS.format(one=ONE_SEED))]
-    tables += [_share_table("By task", by_task), pair_table]
-    close, closest = by_size.iloc[:, 0], by_size.columns[0].partition(" (")[0]
-    top = PAGE.format(size=closest, least=f"{close.min():.0f}", most=f"{close.max():.0f}")
-    return "\n".join([top, *(table.markdown() for table in tables), VERDICTS]), _figure(by_size)
+    return Table("By pair", 2, head, cells, note).markdown()
 
 
-def _share_table(title: str, shares: DataFrame, note: str = "") -> Table:
+def _share_table(title: str, shares: DataFrame, note: str = "") -> str:
     """Return a table of shares of comparisons, in percent, a shortcut a row."""
     cells = shares.map(lambda share: "-" if isna(share) else f"{share:.1f}")
     rows = [[str(name), *row] for name, row in zip(cells.index, cells.values, strict=True)]
-    return Table(title, 2, ["names the other winner, %", *shares.columns], rows, note.rstrip())
+    head = ["names the other winner, %", *shares.columns]
+    return Table(title, 2, head, rows, note.rstrip()).markdown()
 
 
 def _figure(shares: DataFrame) -> Figure:

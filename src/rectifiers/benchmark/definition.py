@@ -173,6 +173,7 @@ class Entry:
         tasks, relu = benchmark().tasks, Entry(("activation=relu",), self.places)
         first = next(iter(tasks.values()))
         own, shared = self.config(first).as_dict(), relu.config(first).as_dict()
+
         configs = {}
         for name, task in tasks.items():
             config = relu.config(task)

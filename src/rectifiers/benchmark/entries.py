@@ -121,12 +121,15 @@ class EntryResults(Section):
             is_asked = name in present or (task.size in sizes and not task.outside)
             if is_asked and name not in self.refused and (gap := self.gap(name)):
                 return f"{name}: {gap}; run the entry again with size={task.size}"
+
         again = "remove this file, and run the entry again with runs_dir=<another folder>"
+
         dirty = [run.run for run in self.runs if (run.commit or "").endswith(DIRTY)]
         if dirty:
             return f"the code of {len(dirty)} run(s) was not committed; commit it, {again}"
         if self.entry not in WITHOUT_COMMIT and any(run.commit is None for run in self.runs):
             return f"the commit of its code is not known; in a clone with git, {again}"
+
         for commit in sorted({run.commit for run in self.runs if run.commit is not None}):
             if has_commit(commit) is False:
                 reason = f"its code is that of commit {commit}, which this repository does not have"
@@ -185,6 +188,7 @@ def search(task: str, runs: Iterable[RunResult]) -> tuple[list[float], float | N
         is_hopeless = np.isnan(errors[index]).all()
         lowest = [run for run in runs if (run.task, run.rate) == (task, rates[0])]
         is_too_high = any(run.diverged for run in lowest if run.seed in spec.search_seeds)
+
         if index == 0 and place > 0 and (is_too_high or not is_hopeless):
             rates.insert(0, spec.ladder[place - 1])
         elif index == len(rates) - 1 and place < len(spec.ladder) - 1 and not is_hopeless:
@@ -261,6 +265,7 @@ def check_overrides(overrides: Sequence[str], place: Path) -> None:
         is_key = all(part.isidentifier() for part in parts) and parts[0] != "hydra"
         is_key = is_key and (is_setting or not key.startswith("+"))
         is_usable = equals and is_key and "$" not in value and override == printable(override)
+
         if is_usable and not is_setting and (CONF / key).is_dir():
             chosen = {name.strip(" '\"") for name in value.strip("[]").split(",")}
             is_usable = chosen <= {"null", *options(key)}
@@ -281,6 +286,7 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
         yield f"its overrides are not an activation and an initialiser; {again}"
     if not results.entry == stem == entry.name:
         yield f"its entry is {entry.name}; name entry and file so"
+
     # of a run at one rate and seed: checking a configuration for each row takes five times as long
     hashed = {name: science(config) for name, config in entry.configs().items()}
     planned: dict[str, set[tuple[float, int]]] = {}
@@ -289,9 +295,11 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
         if run.task not in spec.tasks:
             yield f"{label}: {spec.version} has no such task; {again}"
         task = spec.tasks[run.task]
+
         # where the search is incomplete, `objection` says what is missing
         if run.task not in planned and results.rate(run.task) is not None:
             planned[run.task] = set(planned_runs(run.task, results.runs))
+
         at_rate = {**hashed[run.task]["optim"], "lr": run.rate}
         expected = run_id({**hashed[run.task], "optim": at_rate, "seed": run.seed})
         if run.run != expected:

@@ -52,9 +52,6 @@ def bootstrap(results: EntryResults, task: str) -> np.ndarray:
 
     Where a draw of the search's seeds chooses another rate, the error is that of these runs."""
     spec = benchmark()
-    generator = np.random.default_rng([0, list(spec.tasks).index(task)])
-    seeds = len(spec.search_seeds)
-    drawn = generator.integers(seeds, size=(DRAWS, seeds))
     judged = np.array([run.error_pct for run in results.judged(task)])
     rates, chosen = search(task, results.runs)
     val = val_errors(task, rates, results.runs)
@@ -62,8 +59,13 @@ def bootstrap(results: EntryResults, task: str) -> np.ndarray:
     assert chosen is not None
     by_run = {(run.rate, run.seed): run.error_pct for run in results.runs if run.task == task}
     test = np.array([[by_run[rate, seed] for seed in spec.search_seeds] for rate in rates])
+
+    generator = np.random.default_rng([0, list(spec.tasks).index(task)])
+    seeds = len(spec.search_seeds)
+    drawn = generator.integers(seeds, size=(DRAWS, seeds))
     picked = select(val[:, drawn].swapaxes(0, 1))
     at_rate = test[picked[:, None], drawn].mean(-1)
+
     means = judged[generator.integers(len(judged), size=(DRAWS, len(judged)))].mean(-1)
     means = np.where(picked == rates.index(chosen), means, at_rate)
     return np.concatenate([[judged.mean()], means])
@@ -116,6 +118,7 @@ class Ranking:
             if not runs or place > runs[-1][-1] + 1:
                 runs.append([])
             runs[-1].append(place)
+
         words: list[object] = []
         for run in runs:
             others = [place + 1 for place in run if place != own]
@@ -240,6 +243,7 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     else:
         parts.append(f"No ranking: no error task that counts has all results of `{REFERENCE}`.\n")
     parts += [_task_table(entries, task) for task in present]
+
     gaps = []
     for name, results in entries.items():
         missing = {task: results.gap(task) for task in present}
@@ -282,16 +286,20 @@ def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
     spec, relu = benchmark().tasks[task], entries.get(REFERENCE)
     is_error = spec.depth is None
     scored = [(np.mean([_loss(run, is_error) for run in e.judged(task)]), e) for e in complete]
+
     rows = []
     for _, entry in sorted(scored, key=lambda item: (item[0], item[1].entry)):
-        minus = "-"
-        if is_error and relu is not None and relu in complete and entry is not relu:
-            minus = difference(entry, relu, task).signed()
-        rows.append([entry.entry, score_text(entry, task), f"{entry.rate(task):g}", minus])
-    score = "test error, %" if is_error else "seeds that train"
-    head = ["entry", score, "learning rate", "minus ReLU, points (95 % CI)"]
-    if not is_error:
-        head, rows = head[:-1], [row[:-1] for row in rows]
+        cells = [entry.entry, score_text(entry, task), f"{entry.rate(task):g}"]
+        if is_error:
+            if relu is None or relu not in complete or entry is relu:
+                cells.append("-")
+            else:
+                cells.append(difference(entry, relu, task).signed())
+        rows.append(cells)
+
+    head = ["entry", "seeds that train", "learning rate"]
+    if is_error:
+        head = ["entry", "test error, %", "learning rate", "minus ReLU, points (95 % CI)"]
     return Table(f"{task}: {spec.title} ({spec.seeds} seeds)", 3, head, rows).markdown()
 
 

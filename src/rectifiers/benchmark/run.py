@@ -49,10 +49,12 @@ def run_entry(
     configs = entry.configs()
     config = next(iter(configs.values()))
     import_functions(config)
+
     refused, absent = _refused(configs, size)
     others = spec.tasks.keys() - spec.of_size(size).keys()
     kept = before.refused if before else {}
     refused |= {task: kept[task] for task in others & kept.keys()}
+
     known = _known_runs(before)
     results = {name: stored_results(name, config, known) for name, config in configs.items()}
     usable = {n: t for n, t in spec.of_size(size).items() if n not in {*refused, *absent}}
@@ -60,17 +62,19 @@ def run_entry(
         reasons = [*refused.values(), *absent.values()]
         raise InputError(f"{entry.name} cannot be run: {reasons[0]}")
     refused |= {name: "its data are not there" for name in absent if not results[name]}
+
     for group in ENTRY_GROUPS:
         note = config.runs_dir / ".functions" / f"{entry.name}.{group}"
         check_unchanged(getattr(config, group).target, note)
     for reason in absent.values():
         say(reason)
     _EntryRuns(entry, configs, usable, results, seeds).run(processes)
-    runs = []
-    for name in configs:
-        runs += sorted(
-            results[name], key=lambda run: (run.seed not in spec.search_seeds, run.rate, run.seed)
-        )
+
+    def order(run: RunResult) -> tuple[bool, float, int]:
+        is_judged = run.seed not in spec.search_seeds
+        return is_judged, run.rate, run.seed
+
+    runs = [run for name in configs for run in sorted(results[name], key=order)]
     return EntryResults(
         benchmark=spec.hash,
         entry=entry.name,
