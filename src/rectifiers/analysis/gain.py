@@ -59,7 +59,7 @@ def analyse(
         raise InputError(f"beside has {', '.join(unknown)}; give names from: {known}")
     if beside is not None:
         settings = {name: s for name, s in settings.items() if name in beside or s == chosen}
-    if chosen not in settings.values():
+    if chosen not in settings.values():  # a function of the user's
         settings[f"{config.activation.target.rpartition('.')[2]} (yours)"] = chosen
     factories = {name: _imported_at_use(s, depth) for name, s in settings.items()}
     return gains(factories, seeds=seeds, depth=depth)
@@ -102,8 +102,13 @@ def gains(
 def _row(factory: Factory, seeds: int, depth: int, units: int) -> JsonObject:
     activation = factory(units)
     unit, fate = moments(activation), stability(activation, depth, units=units)
-    draws = range(seeds if fate.gain else 0)
-    ends = [chain(factory, fate.gain or 1.0, depth=depth, units=units, seed=s) for s in draws]
+    ends: list[tuple[float, float]] = []
+    if fate.gain:
+        ends = [chain(factory, fate.gain, depth=depth, units=units, seed=s) for s in range(seeds)]
+    predicted_backward = None
+    if fate.chi:
+        growth = (depth - 1) * math.log10(fate.chi)
+        predicted_backward = growth - math.log10(pieces(activation))
     return {
         "forward_gain2": fate.gain and 1 / unit.second,
         "backward_gain2": fate.gain and 1 / unit.derivative_second,
@@ -112,8 +117,7 @@ def _row(factory: Factory, seeds: int, depth: int, units: int) -> JsonObject:
         "fixed_point": fate.fixed_point,
         "predicted_drift": fate.width and fate.width.drift / math.log(10),
         "predicted_spread": fate.width and fate.width.spread / math.log(10),
-        "predicted_backward": fate.chi
-        and (depth - 1) * math.log10(fate.chi) - math.log10(pieces(activation)),
+        "predicted_backward": predicted_backward,
         "forward": log10_mean([forward for forward, _ in ends]),
         "backward": log10_mean([backward for _, backward in ends]),
     }
@@ -131,10 +135,12 @@ def chain(
     hidden = {"name": "fc", "linear": units, "repeat": depth - 1}
     rows = expand([hidden, {"name": "out", "linear": "classes"}], width=1, classes=units)
     network = Network(rows, factory, channels=1, input_px=1, flat_input=units)
+
     for layer, site in enumerate(network.sites()):
         std = (gain if layer else 1.0) / math.sqrt(site.fans[0])
         nn.init.normal_(site.module.weight, std=std, generator=stream)
         site.module.bias = None
+
     x, gradient = (torch.randn(IMAGES, units, generator=stream) for _ in range(2))
     first, *_, last = measure_signal(network, x, gradient)
     return last.second, first.gradient_second / last.gradient_second

@@ -28,10 +28,12 @@ def analyse(config: RunConfig) -> JsonObject:
     if limit := config.trainer.overfit_batches or config.trainer.limit_train_batches:
         batches = min(limit, batches) if isinstance(limit, int) else int(batches * limit)
     steps = config.trainer.max_epochs * batches
+
     signals = Signals([round(steps ** (i / (SNAPSHOTS - 1))) - 1 for i in range(SNAPSHOTS)])
     with tempfile.TemporaryDirectory() as place:
         config = config.replaced({"runs_dir": place, "rerun": False, "logger": {}})
         record = train(config, {}, callbacks=[signals]).record
+
     snapshots = []
     for step, layers in sorted(signals.found.items()):
         if any(len(pair) < 2 for pair in layers.values()):
@@ -66,6 +68,17 @@ def report(numbers: JsonObject) -> list[Group | str]:
     return [*tables, f"val top-1 error after the training: {numbers['error_pct']:.2f} %"]
 
 
+def _density(histogram: JsonObject, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the middles of the bins, divided by `scale`, and the density there, each [bins]; NaN,
+    which leaves a gap in a line, for an empty bin."""
+    counts = np.array(histogram["counts"])
+    low, high = histogram["low"] / scale, histogram["high"] / scale
+    width = (high - low) / len(counts)
+    middles = low + width * (np.arange(len(counts)) + 0.5)
+    density = counts / width / max(1, counts.sum())
+    return middles, np.where(counts, density, math.nan)
+
+
 def plot(numbers: JsonObject) -> Figure:
     """Draw the densities of activations and gradients by layer, a column per step."""
     snapshots, request = numbers["snapshots"], numbers["request"]
@@ -76,12 +89,10 @@ def plot(numbers: JsonObject) -> Figure:
     for column, snapshot in zip(grid.T, snapshots, strict=True):
         for axes, part in zip(column, PARTS, strict=True):
             for layer, color in zip(snapshot["layers"], colors, strict=True):
-                scale = (layer[part]["std"] or 1.0) if part == "gradients" else 1.0
-                counts = np.array(layer[part]["counts"])
-                low, high = layer[part]["low"] / scale, layer[part]["high"] / scale
-                width = (high - low) / len(counts)
-                middles = low + width * (np.arange(len(counts)) + 0.5)
-                density = np.where(counts, counts / width / max(1, counts.sum()), math.nan)
+                histogram = layer[part]
+                # gradients of layers may differ by orders of magnitude
+                scale = (histogram["std"] or 1.0) if part == "gradients" else 1.0
+                middles, density = _density(histogram, scale)
                 axes.plot(middles, density, label=layer["layer"], color=color, lw=1)
             axes.set_yscale("log")
         column[0].set(title=f"step {snapshot['step']:,}", xlabel="activation f(y)")

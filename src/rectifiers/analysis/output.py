@@ -31,10 +31,12 @@ def cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, Mapping):
-        return cell(value["mean"]) + (f" ± {cell(half)}" if (half := half_interval(value)) else "")
+        half = half_interval(value)
+        mean = cell(value["mean"])
+        return f"{mean} ± {cell(half)}" if half else mean
     if isinstance(value, float):
-        is_small = ROUNDING < abs(value) < 0.01
-        return f"{value:.2g}" if is_small or abs(value) >= 1e5 else f"{value:.3f}"
+        has_few_digits = ROUNDING < abs(value) < 0.01 or abs(value) >= 1e5
+        return f"{value:.2g}" if has_few_digits else f"{value:.3f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -47,6 +47,7 @@ def analyse(config: RunConfig, *, components: Sequence[int]) -> JsonObject:
 
         moments = PixelMoments(batches)
         eigenvalues, rows = eigenbasis(moments)
+
     images, _ = setup.images(IMAGES, config.seed)
     originals = images.double() / PixelMoments.WHITE
     coordinates = (originals - moments.mean).flatten(1) @ rows.T
@@ -55,13 +56,16 @@ def analyse(config: RunConfig, *, components: Sequence[int]) -> JsonObject:
         "originals": originals,
         "components": rows[:COMPONENTS].view(-1, *moments.mean.shape),
     }
+
     error = {}
     for k in components:
         rebuilt = (coordinates[:, :k] @ rows[:k]).view_as(originals) + moments.mean
         pictures[f"from_{k}"] = rebuilt
         error[str(k)] = float((rebuilt - originals).square().mean().sqrt())
+
     for name, epsilon in EPSILONS.items():
         pictures[f"{name}_whitened"] = fit(partial(zca, epsilon=epsilon), moments, 1.0)(images)
+
     shares = eigenvalues.cumsum(0) / eigenvalues.sum()
     return {
         "dimensions": size,
@@ -101,6 +105,7 @@ def plot(numbers: JsonObject) -> Figure:
         titles[f"from_{k}"] = f"from {k} of {numbers['dimensions']} components ({share:.1%})"
     for name, epsilon in EPSILONS.items():
         titles[f"{name}_whitened"] = f"whitened, ε = {epsilon:g}"
+
     down = math.ceil(len(titles) / 3)
     figure = output.new_figure(9.6, 3.4 * down, numbers["request"]["data"])
     for axes in figure.subplots(down, 3, squeeze=False).flat:

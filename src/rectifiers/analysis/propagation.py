@@ -143,19 +143,18 @@ def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
     with progress_bar("measuring", seeds, "networks") as advance:
         for seed in range(config.seed, config.seed + seeds):
             network, report = setup.network(seed)
-            stds = [layer.std_asked for layer in report]
             x = _network_inputs(setup, inputs, seed)
             powers.append(x.square().mean((0, 1)) if x.dim() == 4 else x.square().mean().view(1, 1))
-            # of the scores; that of a loss would depend on the weights, and vanish where large
-            # scores saturate the softmax
-            shape, draws = (len(x), len(setup.source.classes)), generator("gradient", seed)
-            gradient = torch.randn(shape, dtype=torch.float64, generator=draws)
-            measured.append(measure_signal(network, x, gradient))
-            causes.append(effects(measured[-1]))
+            signals = measure_signal(network, x, _last_gradient(setup, len(x), seed))
+            measured.append(signals)
+            causes.append(effects(signals))
             advance(1)
+
     steps = None
-    if config.model.norm == "none":
+    if config.model.norm == "none":  # the prediction knows no normalisation
+        stds = [layer.std_asked for layer in report]
         steps = predict(network.sites(), network.shapes, stds, torch.stack(powers).mean(0))
+
     shapes = [shape for shape in network.shapes if shape.row.weighted]
     layers = []
     for i, layer in enumerate(report):
@@ -170,6 +169,7 @@ def analyse(config: RunConfig, *, seeds: int, inputs: str) -> JsonObject:
             "theory": steps and _theory(steps[i]),
         }
         layers.append(row)
+
     forward = _change(measured, steps, "response", 0, -1)
     forward |= _width(steps[-1].width if steps else None)
     forward |= {key: _to_log10(fmean(cause[key] for cause in causes)) for key in causes[0]}
@@ -186,6 +186,13 @@ def _network_inputs(setup: AnalysisSetup, kind: str, seed: int) -> Tensor:
     flat, side = setup.preprocess.flat_output, setup.config.data.crop_px
     shape = (setup.source.channels, side, side) if flat is None else (flat,)
     return torch.randn(IMAGES, *shape, dtype=torch.float64, generator=generator("inputs", seed))
+
+
+def _last_gradient(setup: AnalysisSetup, images: int, seed: int) -> Tensor:
+    """Return a gradient N(0, 1) of the scores, [images, classes], float64. That of a loss would
+    depend on the weights, and vanish where large scores saturate the softmax."""
+    shape = (images, len(setup.source.classes))
+    return torch.randn(shape, dtype=torch.float64, generator=generator("gradient", seed))
 
 
 def _to_log10(natural: float) -> float | None:
@@ -242,7 +249,7 @@ def plot(numbers: JsonObject) -> Figure:
         ("responses, forward (Eq. 9)", "response", "log10 E[y²]"),
         ("gradients, backward (Eq. 13)", "gradient", "log10 E[Δy²], last layer = 1"),
     )
-    every = math.ceil(len(layers) / 32)
+    every = math.ceil(len(layers) / 32)  # at most 32 names fit side by side
     for axes, (title, moment, label) in zip(figure.subplots(1, 2), sides, strict=True):
         if layers[0]["theory"] is not None:
             theory = [layer["theory"] for layer in layers]
@@ -251,10 +258,12 @@ def plot(numbers: JsonObject) -> Figure:
             on_maps = [step[f"{moment}_on_maps"] for step in theory]
             label_on_maps = "theory with borders, strides, pooling"
             axes.plot(places, on_maps, "--", color=output.MAPS, label=label_on_maps)
+
         means = [(place, layer[f"{moment}_second"]) for place, layer in enumerate(layers)]
         if known := [(x, m["mean"], output.half_interval(m)) for x, m in means if m]:
             style: JsonObject = {"capsize": 2, "fmt": "o", "ms": 4, "color": output.MEASURED}
             axes.errorbar(*zip(*known, strict=True), label="measured, mean and 95 %", **style)
+
         axes.set(title=title, ylabel=label, xlim=(-0.7, len(layers) - 0.3))
         axes.set_xticks(places[::every], names[::every], rotation=90, fontsize=7)
         axes.grid(axis="y", alpha=0.3)
