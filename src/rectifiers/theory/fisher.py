@@ -72,10 +72,13 @@ def fisher_matrix(network: ImageNetwork, inputs: Tensor) -> Tensor:
     for part in x.split(max(1, CHUNK // (count * classes))):
         rows = [row_of(weights, part, label) for label in range(classes)]
         flat_rows = [torch.cat([g.flatten(1) for g in row.values()], dim=1) for row in rows]
-        jacobian = torch.stack(flat_rows, dim=1)
+        jacobian = torch.stack(flat_rows, dim=1)  # of the scores, [images, classes, P]
+
+        # grad log p_c is the score's gradient less its mean over classes; weighted by p_c
         p = F.softmax(exact(part).detach(), dim=1)[:, :, None]
-        centred = (p.sqrt() * (jacobian - (p * jacobian).sum(1, keepdim=True))).flatten(0, 1)
-        total += centred.T @ centred
+        mean = (p * jacobian).sum(1, keepdim=True)
+        weighted = (p.sqrt() * (jacobian - mean)).flatten(0, 1)
+        total += weighted.T @ weighted
     return total / len(x)
 
 
@@ -121,8 +124,8 @@ def summarize(fisher: Tensor, hidden: int, classes: int, shortcut: int = 0) -> d
     alive = diagonal > 1e-14 * diagonal.max()
     scale = torch.where(alive, diagonal, torch.inf).rsqrt()
     correlation = (fisher * scale[:, None] * scale).abs()
-    last = len(fisher) - hidden * classes
-    first = last - shortcut
+    last = len(fisher) - hidden * classes  # where the output layer's weights begin
+    first = last - shortcut  # where the first layer's weights end
 
     def mass(block: Tensor, known: Tensor) -> float:
         pairs = int(known.sum()) * (int(known.sum()) - 1)
@@ -149,7 +152,8 @@ def summarize(fisher: Tensor, hidden: int, classes: int, shortcut: int = 0) -> d
         "dead": int((~alive).sum()),
     }
     if shortcut:
-        past, others = slice(first, last), torch.ones(len(fisher), dtype=torch.bool)
+        past = slice(first, last)
+        others = torch.ones(len(fisher), dtype=torch.bool)
         others[past] = False
         measures[SHORTCUT] = mass_between(correlation[past][:, others], alive[past], alive[others])
     return measures
@@ -186,8 +190,10 @@ def measure(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> dict[str, 
     else:
         (block,) = _blocks(network)
         last, shortcut = block.out.weight, block.shortcut.weight.numel()
+
     classes, hidden = last.shape
     measures = summarize(fisher, hidden, classes, shortcut)
+
     downhill = gradient(network, inputs, labels)
     for name, damping in DAMPINGS.items():
         degrees = angle(fisher, downhill, damping)

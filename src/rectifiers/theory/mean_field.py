@@ -72,7 +72,9 @@ def chi_1(activation: nn.Module, q: float, *, weight_variance: float) -> float:
 def phase(chi: float) -> str:
     """Return the phase that chi_1 at the fixed point means: ordered, critical (within 0.001 of 1)
     or chaotic."""
-    return "critical" if abs(chi - 1) <= NEUTRAL else "ordered" if chi < 1 else "chaotic"
+    if abs(chi - 1) <= NEUTRAL:
+        return "critical"
+    return "ordered" if chi < 1 else "chaotic"
 
 
 def correlation_map(
@@ -135,11 +137,13 @@ def fixed_point(
     first = excess(log_q)
     if abs(first) < 1e-12:
         return start
+
     step = math.copysign(SEARCH_STEP, first)
     end = math.log(LARGEST if first > 0 else SMALLEST)
     # The map carries a signal monotonically to the next crossing, for all functions whose E[f^2]
     # grows with q.
-    while (log_next := log_q + step) * math.copysign(1, first) < end * math.copysign(1, first):
+    sign = math.copysign(1, first)
+    while sign * (log_next := log_q + step) < sign * end:
         if excess(log_next) * first <= 0:
             return math.exp(root_between(excess, log_q, log_next, tolerance=PRECISION))
         log_q = log_next
@@ -159,7 +163,7 @@ def correlation_fixed_point(
     if chi_1(activation, q, weight_variance=weight_variance) <= 1:
         return 1.0
     products = _products(activation, q)
-    after = weight_variance * products.mean(1.0) + bias_variance
+    after = weight_variance * products.mean(1.0) + bias_variance  # so that the map takes 1 to 1
 
     def excess(c: float) -> float:
         return (weight_variance * products.mean(c) + bias_variance) / after - c
@@ -247,12 +251,16 @@ def _products(activation: nn.Module, q: float) -> _Products:
 
 def _of_rectifier(slopes: Tensor, q: float) -> _Products:
     """By closed form: f(y) = (1 + a)/2 y + (1 - a)/2 |y|, whose terms are uncorrelated."""
-    linear, folded = (float((part / 2).square().mean()) for part in (1 + slopes, 1 - slopes))
+    linear = float(((1 + slopes) / 2).square().mean())
+    folded = float(((1 - slopes) / 2).square().mean()) * 2 / math.pi
 
     def mean(c: float) -> float:
-        return q * (linear * c + folded * 2 / math.pi * (math.sqrt(1 - c**2) + c * math.asin(c)))
+        return q * (linear * c + folded * (math.sqrt(1 - c**2) + c * math.asin(c)))
 
-    return _Products(mean, lambda c: linear + folded * 2 / math.pi * math.asin(c))
+    def derivative_mean(c: float) -> float:
+        return linear + folded * math.asin(c)
+
+    return _Products(mean, derivative_mean)
 
 
 @functools.cache
@@ -281,8 +289,13 @@ def _of_series(activation: nn.Module, q: float) -> _Products:
         f = exact(math.sqrt(q) * nodes[:, None].repeat(1, channels))
     series = (_hermite() @ f).square().mean(1)
     rest = weights @ f.square().mean(1) - series.sum()
-    series, degrees = torch.cat([series, rest[None]]), torch.arange(TERMS + 1, dtype=torch.float64)
-    return _Products(
-        lambda c: float(series @ c**degrees),
-        lambda c: float((series * degrees)[1:] @ c ** degrees[:-1]) / q,
-    )
+    series = torch.cat([series, rest[None]])
+    degrees = torch.arange(TERMS + 1, dtype=torch.float64)
+
+    def mean(c: float) -> float:
+        return float(series @ c**degrees)
+
+    def derivative_mean(c: float) -> float:
+        return float((series * degrees)[1:] @ c ** degrees[:-1]) / q
+
+    return _Products(mean, derivative_mean)

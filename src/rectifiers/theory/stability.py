@@ -146,10 +146,12 @@ def stability(activation: Activation, depth: int, *, units: int = 256) -> Stabil
     unit = moments(activation)
     usable = all(0 < moment < math.inf for moment in (unit.second, unit.derivative_second))
     slope = unit.map_slope if math.isfinite(unit.map_slope) else None
+
     chi = v = None
     if usable:
         chi = pieces(activation) * unit.derivative_second / (outputs(activation) * unit.second)
         v = fluctuation(activation)
+
     return Stability(
         depth=depth,
         gain=unit.second**-0.5 if usable else None,
@@ -164,7 +166,9 @@ def stability(activation: Activation, depth: int, *, units: int = 256) -> Stabil
 
 
 def _word(slope: float) -> str:
-    return "neutral" if abs(slope - 1) < NEUTRAL else "attracts" if slope < 1 else "repels"
+    if abs(slope - 1) < NEUTRAL:
+        return "neutral"
+    return "attracts" if slope < 1 else "repels"
 
 
 def _power(base: float, exponent: int, factor: float = 1.0) -> float | None:

@@ -54,6 +54,7 @@ def predict(
     """
     plain = _follow(sites, shapes, stds, power.mean().view(1, 1), on_maps=False)
     maps = _follow(sites, shapes, stds, power, on_maps=True)
+
     widths: list[WidthEffect | None] = []
     errors: list[tuple[float | None, int, float]] = []
     for site, (_, _, after) in zip(sites, plain, strict=True):
@@ -81,26 +82,7 @@ def _follow(
 ) -> list[tuple[Tensor, Tensor, Moments | None]]:
     """Return (E[y^2], E[dy^2], the moments of the activation after it) of every site, the first two
     as maps of the responses' size, or [1, 1] without `on_maps`, which is Eq. 9 and 13."""
-    x, sizes = power, []
-    responses: list[Tensor] = []
-    activation_moments: list[Moments | None] = []
-    for row in (shape.row for shape in shapes):
-        sizes.append((x.shape[0], x.shape[1]))
-        if not row.weighted:
-            x = _pooled(row, x) if on_maps else x
-            continue
-        site, std = sites[len(responses)], stds[len(responses)]
-        bias = 0.0
-        if site.module.bias is not None:
-            bias = float(site.module.bias.detach().double().square().mean())
-        y = site.fans[0] * std**2 * (window_means(row, x) if on_maps else x) + bias
-        responses.append(y)
-        mean = float(y.mean())
-        after = None if site.after is None else moments_at(site.after, mean, site.channels)
-        activation_moments.append(after)
-        if after is not None:
-            relative = y / mean if 0 < mean < math.inf else torch.ones_like(y)
-            x = after.second * relative**after.map_slope
+    responses, sizes, activation_moments = _forward(sites, shapes, stds, power, on_maps)
 
     gradient = torch.ones(1, 1, dtype=torch.float64)
     gradients: list[Tensor] = []
@@ -113,6 +95,40 @@ def _follow(
             gradient = sites[i].fans[1] * stds[i] ** 2 * gradient
         gradient = _to_inputs(shape.row, gradient, size) if on_maps else gradient
     return list(zip(responses, reversed(gradients), activation_moments, strict=True))
+
+
+def _forward(
+    sites: Sequence[Site],
+    shapes: Sequence[Shape],
+    stds: Sequence[float],
+    power: Tensor,
+    on_maps: bool,
+) -> tuple[list[Tensor], list[tuple[int, int]], list[Moments | None]]:
+    """Return E[y^2] of every site, the size of every row's input, and the moments of the activation
+    after every site."""
+    x, sizes = power, []
+    responses: list[Tensor] = []
+    activation_moments: list[Moments | None] = []
+    for row in (shape.row for shape in shapes):
+        sizes.append((x.shape[0], x.shape[1]))
+        if not row.weighted:
+            x = _pooled(row, x) if on_maps else x
+            continue
+
+        site, std = sites[len(responses)], stds[len(responses)]
+        bias = 0.0
+        if site.module.bias is not None:
+            bias = float(site.module.bias.detach().double().square().mean())
+        y = site.fans[0] * std**2 * (window_means(row, x) if on_maps else x) + bias
+        responses.append(y)
+
+        mean = float(y.mean())
+        after = None if site.after is None else moments_at(site.after, mean, site.channels)
+        activation_moments.append(after)
+        if after is not None:
+            relative = y / mean if 0 < mean < math.inf else torch.ones_like(y)
+            x = after.second * relative**after.map_slope
+    return responses, sizes, activation_moments
 
 
 def window_means(row: Row, on_map: Tensor) -> Tensor:
@@ -144,6 +160,7 @@ def _to_inputs(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
         bins = sum(n**2 for n in row.levels)
         return gradient.mean() * bins / math.prod(size) * torch.ones(size, dtype=gradient.dtype)
     window = torch.ones(1, 1, row.kernel, row.kernel, dtype=gradient.dtype)
+    # rows and columns at the far border that no window reaches
     left = [
         s - ((g - 1) * row.stride + row.kernel - 2 * row.padding)
         for s, g in zip(size, gradient.shape, strict=True)
