@@ -84,6 +84,7 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
         slope = torch.zeros_like(z)  # where f is not differentiable in z, as a step function
         if f.requires_grad:
             slope = torch.autograd.grad(f.sum(), z, allow_unused=True, materialize_grads=True)[0]
+
     f, z = f.detach(), z.detach()
     second = _mean_square(f)
     # d E[f(s z)^2] / ds at 1 is E[f(z)^2 (z^2 - 1)], of values alone: autograd's derivative misses
@@ -223,6 +224,7 @@ def _weight_and_fans(weight: Tensor | nn.Module, groups: int | None) -> tuple[Te
                 f"groups={groups} is for a tensor; leave it out, the layer has its own"
             )
         weight, groups = layer.weight, getattr(layer, "groups", 1)
+
     assert isinstance(weight, Tensor)
     if isinstance(weight, nn.UninitializedParameter) or weight.dim() < 2:
         shape = "still unknown" if layer is not None else tuple(weight.shape)
@@ -237,6 +239,7 @@ def _weight_and_fans(weight: Tensor | nn.Module, groups: int | None) -> tuple[Te
             f"groups={groups} does not divide the {weight.shape[0]} rows of the weight; give the "
             "groups of its convolution"
         )
+
     window = math.prod(weight.shape[2:])
     of_row, of_column = weight.shape[1] * window, weight.shape[0] // groups * window
     if isinstance(layer, TRANSPOSED):  # whose rows are inputs, with stride - 1 zeros between them

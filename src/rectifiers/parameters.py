@@ -41,7 +41,9 @@ def parameter_groups(
     attentions = [m for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
     weights += [p for m in attentions for p in m.parameters(recurse=False) if p.dim() == 2]
     biases = [own["bias"] for own in owned if "bias" in own]
+    # layers may share a parameter, which an optimiser takes once
     weights, biases = list(dict.fromkeys(weights)), list(dict.fromkeys(biases))
+
     in_layers = {id(p) for p in weights + biases}
     others = [p for p in model.parameters() if id(p) not in in_layers]
     slopes: list[nn.Parameter] = []
@@ -49,6 +51,7 @@ def parameter_groups(
         slope_ids = {id(m.weight) for m in model.modules() if isinstance(m, nn.PReLU)}
         slopes = [p for p in others if id(p) in slope_ids]
         others = [p for p in others if id(p) not in slope_ids]
+
     groups: list[dict[str, Any]] = [
         {"params": weights, "weight_decay": weight_decay},
         {"params": biases, "weight_decay": 0.0},

@@ -80,6 +80,7 @@ def root_between(
         return low if at_low == 0 else high
     if not at_low * at_high < 0:
         raise ValueError(f"no root: {at_low:g} at {low:g} and {at_high:g} at {high:g}")
+
     root = math.inf
     while True:
         middle = (low + high) / 2
@@ -90,6 +91,8 @@ def root_between(
         at_root = function(root)
         if at_root == 0 or abs(root - before) <= tolerance * max(1.0, abs(root)):
             return root
+
+        # the smallest of the parts in which the sign changes
         if at_middle * at_root < 0:
             low, at_low, high, at_high = middle, at_middle, root, at_root
         elif at_low * at_root < 0:
@@ -108,13 +111,15 @@ def is_elementwise(function: Callable[..., Any], tensors: Sequence[Tensor]) -> b
     alone."""
     if any(x.shape != tensors[0].shape for x in tensors):
         return False
+
     generator, place = torch.Generator().manual_seed(0), tensors[0].numel() // 2
     drawn = [torch.randn(x.shape, generator=generator).to(x) for x in tensors]
     disturbed = [x.clone() for x in drawn]
     for x in disturbed:
         x.view(-1)[place] += 10
-    try:
-        out, other = (function(*(x.clone() for x in inputs)) for inputs in (drawn, disturbed))
+    try:  # on copies, because a function may work in place
+        out = function(*(x.clone() for x in drawn))
+        other = function(*(x.clone() for x in disturbed))
     except Exception:
         return False
     if not isinstance(out, Tensor) or out.shape != drawn[0].shape:

@@ -2,9 +2,8 @@
 
 Every layer gets a module of its own, so slopes are never shared by accident. To add an activation,
 write a function here and list it in FACTORIES (or write it in any importable module), and a file in
-`conf/activation/` that names it.
-Its moments are computed by quadrature, unless the module has a method `moments()` that returns
-them. In the formulas, y is the response of a layer.
+`conf/activation/` that names it. Its moments are computed by quadrature, unless the module has a
+method `moments()` that returns them. In the formulas, y is the response of a layer.
 
 Examples:
     >>> leaky_relu(16, slope=0.1)
@@ -224,6 +223,7 @@ def by_layer(
     key, choice = "activation.default", default
     if patterns:
         key, choice = f"activation.layers.{patterns[0]}", choices[patterns[0]]
+
     by_name = {choice: {}} if isinstance(choice, str) else choice
     name, settings = next(iter(by_name.items()), ("", {}))
     if name not in FACTORIES or len(by_name) != 1:
@@ -231,6 +231,7 @@ def by_layer(
             f"{key}={choice} is not usable; give one of: {', '.join(sorted(FACTORIES))}; or one "
             "with its settings, such as {leaky_relu: {slope: 0.25}}"
         )
+
     try:
         return FACTORIES[name](channels, **settings)
     except TypeError as error:
@@ -250,24 +251,20 @@ def as_module(activation: nn.Module | str | Callable[..., Any]) -> nn.Module:
     """
     if isinstance(activation, nn.Module):
         return activation
-    build: Callable[[], object] | None = None
+
+    build: Callable[[], object]
     if isinstance(activation, str):
-        names = {name.lower(): getattr(nn, name) for name in nn.modules.activation.__all__}
-        names |= {name: partial(factory, 1) for name, factory in FACTORIES.items()}
-        build = names.get(SYNONYMS.get(activation.lower(), activation.lower()))
-        if build is None:
-            near = difflib.get_close_matches(activation.lower(), names, n=1)
-            hint = f"did you mean {near[0]}?" if near else "give a name such as gelu, or a module"
-            raise InputError(f"activation {activation} is not known; {hint}")
+        build = _factory(activation)
     elif inspect.isclass(activation) and issubclass(activation, nn.Module):
         build = activation
     elif callable(activation) and not inspect.isclass(activation):
         return Function(activation, getattr(activation, "__name__", repr(activation)))
-    if build is None:
+    else:
         raise InputError(
             f"activation {activation!r} is no activation; give a module such as nn.ReLU(), a "
             "function of tensors, or a name such as gelu"
         )
+
     try:
         module = build()
     except TypeError as error:
@@ -276,6 +273,20 @@ def as_module(activation: nn.Module | str | Callable[..., Any]) -> nn.Module:
         ) from error
     assert isinstance(module, nn.Module)
     return module
+
+
+def _factory(name: str) -> Callable[[], object]:
+    """Return what builds the activation of a name, in this module or in torch.nn, for one
+    channel."""
+    factories = {name.lower(): getattr(nn, name) for name in nn.modules.activation.__all__}
+    factories |= {name: partial(factory, 1) for name, factory in FACTORIES.items()}
+    lower = name.lower()
+    build = factories.get(SYNONYMS.get(lower, lower))
+    if build is None:
+        near = difflib.get_close_matches(lower, factories, n=1)
+        hint = f"did you mean {near[0]}?" if near else "give a name such as gelu, or a module"
+        raise InputError(f"activation {name} is not known; {hint}")
+    return build
 
 
 def unused(layers: Mapping[str, Choice] | None, names: list[str]) -> list[str]:

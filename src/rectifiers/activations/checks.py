@@ -23,6 +23,7 @@ def check_activation(activation: nn.Module, channels: int, sides: Sequence[int] 
     x = torch.randn(EXAMPLES, channels * pieces(activation), *sides, generator=generator)
     expected = (EXAMPLES, channels * outputs(activation), *sides)
     name, z = f"activation {describe(activation)}", x.clone().requires_grad_()
+
     gradient = torch.zeros(())
     try:
         with torch.enable_grad():
@@ -37,6 +38,7 @@ def check_activation(activation: nn.Module, channels: int, sides: Sequence[int] 
             f"{name} cannot be applied to {list(x.shape)} with a gradient ({reason}); give one "
             "that works on any number of images, by torch's functions alone"
         ) from error
+
     if not isinstance(y, Tensor) or y.shape != expected:
         got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
         raise InputError(

@@ -119,6 +119,7 @@ def leaky_slope(depth: int, similarity: float) -> float:
     networks."""
 
     def end(slope: float) -> float:
+        """The correlation of orthogonal inputs after `depth` layers."""
         folded, c = (1 - slope) ** 2 / (math.pi * (1 + slope**2)), 0.0
         for _ in range(depth):
             c = min(1.0, c + folded * (math.sqrt(1 - c**2) - c * math.acos(c)))
@@ -144,24 +145,9 @@ def shape(function: str, depth: int, slope: float) -> tuple[float, float, float,
     """
     of_layer = slope ** (1 / depth)
 
-    def input_scale(shift: float) -> float | None:
-        """The scale that gives E[f'^2]; None where no scale does."""
-
-        def excess(scale: float) -> float:
-            return _moments(function, scale, shift)[2] - of_layer
-
-        low, high = SCALES
-        if excess(low) > 0:
-            return None
-        scale = low
-        while excess(scale) <= 0:  # the smallest one that crosses, which the next lines then find
-            low, scale = scale, scale * SCALE_STEP
-            if scale > high:
-                return None
-        return root_between(excess, low, scale)
-
     def excess(shift: float) -> float:
-        scale = input_scale(shift)
+        """By how much E[z f f'] exceeds 1 at the scale that gives E[f'^2]; NaN without one."""
+        scale = _input_scale(function, shift, of_layer)
         return math.nan if scale is None else _moments(function, scale, shift)[3] - 1
 
     for direction in (1, -1):
@@ -170,7 +156,7 @@ def shape(function: str, depth: int, slope: float) -> tuple[float, float, float,
             after = excess(direction * far)
             if before * after <= 0:
                 shift = root_between(excess, direction * near, direction * far)
-                scale = input_scale(shift)
+                scale = _input_scale(function, shift, of_layer)
                 assert scale is not None
                 mean, variance, *_ = _moments(function, scale, shift)
                 return scale, shift, variance**-0.5, -mean
@@ -179,6 +165,24 @@ def shape(function: str, depth: int, slope: float) -> tuple[float, float, float,
         f"activation.function={function} has no form of which {depth} layers make a slope of "
         f"{slope:g}; lower activation.slope, or choose another function"
     )
+
+
+def _input_scale(function: str, shift: float, derivative_second: float) -> float | None:
+    """Return the smallest scale that gives E[f'^2] at a shift; None where no scale does."""
+
+    def excess(scale: float) -> float:
+        return _moments(function, scale, shift)[2] - derivative_second
+
+    low, high = SCALES
+    if excess(low) > 0:
+        return None
+
+    scale = low
+    while excess(scale) <= 0:
+        low, scale = scale, scale * SCALE_STEP
+        if scale > high:
+            return None
+    return root_between(excess, low, scale)
 
 
 def _moments(function: str, scale: float, shift: float) -> tuple[float, float, float, float]:
@@ -191,9 +195,11 @@ def _moments(function: str, scale: float, shift: float) -> tuple[float, float, f
         z.requires_grad_()
         g = SMOOTH[function](scale * z + shift)
         derivative = torch.autograd.grad(g.sum(), z)[0]
+
     z, g = z.detach(), g.detach()
     mean = float(weights @ g)
     centred = g - mean
     variance = float(weights @ centred.square())
-    chi, growth = float(weights @ derivative.square()), float(weights @ (z * centred * derivative))
+    chi = float(weights @ derivative.square())
+    growth = float(weights @ (z * centred * derivative))
     return mean, variance, chi / variance, growth / variance
