@@ -35,14 +35,17 @@ def archive_folder(root: Path, out: Path) -> None:
     assert isinstance(train, FolderSplit)
     assert isinstance(val, FolderSplit)
     out.mkdir(parents=True, exist_ok=True)
+
     photos: dict[str, dict[str, bytes]] = {wnid: {} for wnid in source.classes}
     for index, label in enumerate(train.labels):
         inner = photos[source.classes[label]]
         inner[f"{source.classes[label]}_{len(inner):07d}.JPEG"] = train.encoded(index)
     outer = {f"{wnid}.tar": tar(inner) for wnid, inner in photos.items()}
     (out / "ILSVRC2012_img_train.tar").write_bytes(tar(outer))
+
     flat = {f"ILSVRC2012_val_{i + 1:08d}.JPEG": val.encoded(i) for i in range(len(val.labels))}
     (out / "ILSVRC2012_img_val.tar").write_bytes(tar(flat))
+
     truth = "".join(f"{label + 1}\n" for label in val.labels).encode()
     devkit = {
         f"{DEVKIT}/data/meta.mat": meta(source.classes),

@@ -100,6 +100,7 @@ def missing(
                 name = outcome_of(job)[0]
                 path = runs / name / "record.json"
                 if path.exists():
+                    # made again with uncommitted code, a run could not be used either
                     reason = claim_exclusion_reason(records.load(path)) if is_committed else None
                     if reason is None:
                         continue
@@ -153,9 +154,11 @@ def main() -> None:
             add(
                 "--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)"
             )
+
     options, rest = parser.parse_known_args()
     if wrong := [word for word in rest if word.startswith("-")]:
         parser.error(f"unrecognized arguments: {' '.join(wrong)}")
+
     with cli_errors("interrupted; the same command continues"):
         words = [*options.claim, *rest]  # argparse leaves over those behind an option
         more = [word for word in words if options.command != "list" and "=" in word]
@@ -163,6 +166,7 @@ def main() -> None:
         wanted = chosen([word for word in words if word not in more], search=is_search)
         if options.command == "list":
             return print_list(wanted)
+
         if is_changed():
             note = "the code has uncommitted changes, so these runs cannot enter results/claims"
             print(note, file=sys.stderr)

@@ -19,16 +19,18 @@ state_dict are only printed. Start several processes with torchrun.
 """
 
 import sys
+from collections.abc import Mapping, Sequence
 from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
 
 from rich.console import Console
 
-from rectifiers.cli.composition import composed, override
+from rectifiers.cli.composition import Choices, composed, override
 from rectifiers.cli.finished import of_run, split_trust
 from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.run_tables import errors_table, print_record
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, printable
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
@@ -44,30 +46,41 @@ def test(arguments: list[str]) -> None:
     if not all(names):
         command = "scripts/evaluate.py run=<id or folder> evaluation=<option>"
         raise InputError(f"no run is given; call {command}")
+
     if len(names) == 1 and isfile(names[0]) and Path(names[0]).name != "record.json":
-        config = composed([override(key, value) for key, value in values.items()])
-        from rectifiers.training.train import test_weights
-
-        results = test_weights(config, Path(names[0]))
-        if world().rank == 0:
-            Console().print(errors_table(results))
-        return
-    runs = [of_run(name, values, trust) for name in names]
-    if len(runs) == 1:
-        from rectifiers.training.train import publish, train
-
-        trained = train(*runs[0])
-        if not trained.fresh and runs[0][0].logger and world().rank == 0:
-            publish(runs[0][0], trained)
-        outcome: AnyOutcome = trained
-    else:
-        from rectifiers.training.ensemble import ensemble
-
-        outcome = ensemble(runs, runs[0][0].runs_dir)
+        return test_state_dict(Path(names[0]), values)
+    outcome = test_runs([of_run(name, values, trust) for name in names])
     if world().rank == 0:
         with ignore_broken_pipe():
             print_record(outcome.record, Console())
             print(printable(str(outcome.path)))
+    return None
+
+
+def test_state_dict(path: Path, values: Mapping[str, str]) -> None:
+    """Test the weights of a file in the network that `values`, the keys of train.py, build."""
+    config = composed([override(key, value) for key, value in values.items()])
+    from rectifiers.training.train import test_weights
+
+    results = test_weights(config, path)
+    if world().rank == 0:
+        Console().print(errors_table(results))
+
+
+def test_runs(runs: Sequence[tuple[RunConfig, Choices, list[str] | None]]) -> AnyOutcome:
+    """Test a run, or the ensemble of several; `of_run` returns what is needed of each."""
+    config = runs[0][0]
+    if len(runs) > 1:
+        from rectifiers.training.ensemble import ensemble
+
+        return ensemble(runs, config.runs_dir)
+
+    from rectifiers.training.train import publish, train
+
+    outcome = train(*runs[0])
+    if not outcome.fresh and config.logger and world().rank == 0:
+        publish(config, outcome)
+    return outcome
 
 
 def main() -> None:

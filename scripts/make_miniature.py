@@ -131,11 +131,13 @@ def main(folder: Path) -> None:
             body = encoded(photo(label, n, 0), odd.get((label, n)))
             photos[f"{WNIDS[label]}_{n * 37 + 5}.JPEG"] = body
         outer[f"{WNIDS[label]}.tar"] = tar(photos)
+
     labels = np.random.default_rng(99).permutation(np.repeat(np.arange(CLASSES), VAL))
     val = {}
     for i, label in enumerate(labels):
         body = encoded(photo(int(label), i, 1), {3: "cmyk", 8: "grey"}.get(i))
         val[f"ILSVRC2012_val_{i + 1:08d}.JPEG"] = body
+
     truth = "".join(f"{ID_OF[WNIDS[label]]}\n" for label in labels).encode()
     devkit = {
         f"{DEVKIT}/readme.txt": b"Generated; see scripts/make_miniature.py.\n",

@@ -84,25 +84,27 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
+    stage, out, threads = arguments.stage, arguments.out, arguments.threads
     warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")  # of broken EXIF
     with cli_errors("interrupted; the same command continues from here"):
         settings = read_settings(arguments.settings)
         expected = read_expected(arguments.archives)
-        root, out, threads = Path(settings.root), arguments.out, arguments.threads
+        root = Path(settings.root)
         if threads < 1:
             raise InputError(f"--threads={threads} is not usable; give a whole number at least 1")
-        if arguments.stage == "statistics":
-            write_statistics(settings, out or root.with_name("statistics"), threads)
-        else:
-            for archive in expected.archives.values():
-                verify(archive, cached_md5)
-        if arguments.stage == "verify" and out:
+
+        if stage == "statistics":
+            return write_statistics(settings, out or root.with_name("statistics"), threads)
+        for archive in expected.archives.values():  # before they are prepared, too
+            verify(archive, cached_md5)
+        if stage == "verify" and out:
             write_text(out, json.dumps(expected.md5s, indent=1) + "\n")
-        if arguments.stage == "prepare":
+        if stage == "prepare":
             from rectifiers.data.imagenet.prepare import prepare
 
             store, size = settings.store, settings.shard_bytes
             prepare(expected, root, store=store, shard_bytes=size, threads=threads)
+    return None
 
 
 if __name__ == "__main__":
