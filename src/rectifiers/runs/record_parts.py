@@ -1,6 +1,7 @@
 """The parts of a record: what a run is made of, and what was measured. Errors are in percent, times
 in seconds."""
 
+import functools
 import json
 import math
 from collections.abc import Mapping
@@ -55,9 +56,14 @@ OF_EPOCH: Mapping[str, float] = {
 }
 
 
+@functools.lru_cache(4096)  # the epochs of many records have the same keys
+def _largest(key: str) -> float | None:
+    return OF_EPOCH.get(key, OF_EPOCH.get(key.partition("/")[0]))
+
+
 def _epoch(row: dict[str, float | None]) -> dict[str, float | None]:
     for key, value in row.items():
-        largest = OF_EPOCH.get(key, OF_EPOCH.get(key.partition("/")[0]))
+        largest = _largest(key)
         if largest is not None and value is not None and not 0 <= value <= largest:
             raise ValueError(f"{key}={value} is not between 0 and {largest:g}")
     return row
