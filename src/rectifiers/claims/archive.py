@@ -78,7 +78,8 @@ def claim_exclusion_reason(record: Record) -> str | None:
     if record.choices.get("debug") is not None:
         return "it is of no claim"
     for run in record.trainings:
-        if not any(arm_of(run) in arms.values() for arms in arm_hashes().values()):
+        arm = arm_of(run)
+        if not any(arm in arms.values() for arms in arm_hashes().values()):
             return "its configuration is no claim's"
         if run.science["data"].get("split_seed", run.seed) != run.seed:
             return "its images are split by another seed than its own"

@@ -230,11 +230,15 @@ def lacks_identity(result: ClaimResult, records: Iterable[TrainingRecord]) -> bo
 def beside_identity(result: ClaimResult, records: Sequence[TrainingRecord]) -> list[str]:
     """Return what a network without an activation, of the same setting and seeds, leaves of each
     comparison of two others by their error."""
+    by_error = [test for test in _by_error(result.claim) if test.minus and not test.since]
+    if not by_error or not result.records:
+        return []
+
     identity = {(_setting(run), run.seed): run for run in records if _is_identity(run)}
-    runs = runs_of(result.claim, records) if identity and result.records else {}
+    runs = runs_of(result.claim, records)
     lines = []
     for test, found in zip(result.claim.tests, result.tests, strict=True):
-        if not runs or test not in _by_error(result.claim) or not test.minus or test.since:
+        if test not in by_error:
             continue
 
         # the arm of the lower error first

@@ -347,13 +347,16 @@ class Claim(Section):
         for kind, arm in used:
             if arm not in self.arms:
                 raise ValueError(f"its {kind} names an arm {arm}, which it does not have")
+
         if seen := [test.says for test in self.tests if set(test.arms()) <= set(self.older)]:
             raise ValueError(
                 f"its test '{seen[0]}' has only arms that are older than the criterion"
             )
+
         tested = {arm for test in self.tests for arm in test.arms()}
         if fewer := sorted(tested & self.arm_seeds.keys()):
             raise ValueError(f"its tests need all seeds of {fewer[0]}; leave it out of arm_seeds")
+
         fewest = max(FEWEST[test.statistic] for test in self.tests)
         if self.seeds < fewest:
             raise ValueError(f"{self.seeds} seeds are too few for an interval; give {fewest}")

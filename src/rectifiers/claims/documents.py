@@ -116,6 +116,7 @@ def _lesson(result: ClaimResult) -> JsonObject:
                 compared = f"{shown.comparison.in_words()}, {shown.comparison.compared()}"
                 n = shown.counts() if shown is test else str(shown.finding.n)
                 effects.append([shown.comparison.says, compared, shown.text(), n])
+
     return {
         "name": result.claim.name,
         "statement": result.claim.statement,

@@ -116,6 +116,7 @@ def picture(curves: Curves, page: str) -> "Figure":
     figure.patch.set_alpha(0)
     axes = figure.subplots()
     axes.patch.set_alpha(0)
+
     epochs = range(1, len(curves["he"][0]) + 1)
     for arm, seeds in curves.items():
         ink = inks[arm]
@@ -126,6 +127,7 @@ def picture(curves: Curves, page: str) -> "Figure":
             axes.plot(epochs, seed, color=ink, alpha=0.45, lw=0.7)
         means = [*map(fmean, by_epoch)]
         axes.plot(epochs, means, color=ink, lw=2.4)
+
         offset, align = ((0, 4), "bottom") if arm == "xavier" else ((0, -26), "top")
         label = axes.annotate(
             LABELS[arm], (epochs[-1], means[-1]), offset, textcoords="offset points"

@@ -148,6 +148,7 @@ def picture(drawn: Sequence[Line], page: str) -> "Figure":
     axes.patch.set_alpha(0)
     for line, color in zip(drawn, COLORS[page], strict=False):
         _draw_line(axes, line, color)
+
     text = inks["text"]
     title = "How much should a rectifier leak?\n14 layers on Imagenette; stars: PReLU"
     axes.set_title(title, loc="left", fontsize=11, color=text)
