@@ -184,6 +184,7 @@ def _against_relu(results: EntryResults, relu: EntryResults, tasks: Sequence[str
             text = f"{task} ({low:.1f} to {high:.1f})"
             way = parts["lower" if mean.mean < 0 else "higher"]
             way.append(f"{abs(mean.mean):.1f} points on {text}")
+
     texts = [f"Its error is {way} than ReLU's by {listed(p)}" for way, p in parts.items() if p]
     if unclear:
         texts.append(f"No clear difference from ReLU on {listed(unclear)}")

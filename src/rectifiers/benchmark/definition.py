@@ -18,7 +18,7 @@ from rectifiers.runs.config import FREE, RunConfig
 from rectifiers.runs.identity import run_id, science, without
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Positive, Range
-from rectifiers.runtime.schema import Section, checked
+from rectifiers.runtime.schema import JsonObject, Section, checked
 
 DEFINITION = Path(__file__).with_name("v2.yaml")
 VARIED = ("activation", "init", "seed", "optim.lr")  # what a task's hash leaves out
@@ -125,6 +125,7 @@ class Entry:
                     "initialiser; give activation=, init=, their settings, or one of: "
                     f"{', '.join(PLACES)}"
                 )
+
         if not any(override.startswith("activation=") for override in overrides):
             overrides = ["activation=relu", *overrides]
         return cls(tuple(overrides), tuple(places))
@@ -144,6 +145,7 @@ class Entry:
                 settings[group].append(f"-{setting}={value}")
             else:
                 names[group] = value
+
         activation, init = ("".join([names[g], *sorted(settings[g])]) for g in ENTRY_GROUPS)
         return re.sub(r"[^\w.=+-]", "_", activation if init == "he" else f"{activation}+{init}")
 
@@ -177,14 +179,20 @@ class Entry:
         configs = {}
         for name, task in tasks.items():
             config = relu.config(task)
-            fixed, groups = config.as_dict(), {}
-            for group in ENTRY_GROUPS:
-                groups[group] = {  # what the entry leaves as ReLU has it, a task may change
-                    key: fixed[group][key] if value == shared[group].get(key, ...) else value
-                    for key, value in own[group].items()
-                }
+            fixed = config.as_dict()
+            groups = {g: _laid_over(fixed[g], own[g], shared[g]) for g in ENTRY_GROUPS}
             configs[name] = config.replaced(groups)
         return configs
+
+
+def _laid_over(of_task: JsonObject, own: JsonObject, shared: JsonObject) -> JsonObject:
+    """The settings of a group of an entry's: what the entry leaves as ReLU has it (`shared`), a
+    task may change."""
+    settings = dict(own)
+    for key, value in own.items():
+        if key in shared and value == shared[key]:
+            settings[key] = of_task[key]
+    return settings
 
 
 def _is_place(key: str) -> bool:

@@ -244,6 +244,7 @@ def load(path: Path) -> EntryResults:
         raise InputError(
             f"{path} is no usable entry of the benchmark ({printable(reason)}); run it again"
         ) from error
+
     check_overrides(results.overrides, path)
     try:
         objection = next(_objections(results, path.stem), None)

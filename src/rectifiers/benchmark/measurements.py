@@ -73,6 +73,7 @@ def cost(configs: Mapping[str, RunConfig]) -> dict[str, Any]:
     steps = {name: _step(config) for name, config in configs.items()}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     order = random.Random(0)
+
     with progress_bar("timing steps", ROUNDS + 1, "rounds") as advance:
         for number in range(ROUNDS + 1):
             for name in order.sample(list(steps), len(steps)):
@@ -82,6 +83,7 @@ def cost(configs: Mapping[str, RunConfig]) -> dict[str, Any]:
                 if number:  # the first round warms up
                     seconds[name].append((time.process_time() - started) / STEPS)
             advance(1)
+
     pairs = zip(seconds["entry"], seconds[BASELINE], strict=True)
     low, middle, high = statistics.quantiles([entry / base for entry, base in pairs], n=4)
     peaks = {name: _peak_bytes(config) for name, config in configs.items()}
