@@ -144,6 +144,14 @@ def build(name: str, activation: str, seed: int) -> nn.Module:
     return model.train()
 
 
+def kaiming(model: nn.Module) -> None:
+    """Fill all weights with He's gain for ReLU, whatever activation stands before them."""
+    for key, weight in model.named_parameters():
+        is_weight = not any(word in key for word in ("embedding", "scale", "token"))
+        if weight.dim() > 1 and is_weight:
+            nn.init.kaiming_normal_(weight)
+
+
 @torch.no_grad()
 def measure(name: str, activation: str, method: str, seed: int) -> list[float]:
     """Return the mean squares of the last block's input, of its output, and of the scores."""
@@ -152,12 +160,9 @@ def measure(name: str, activation: str, method: str, seed: int) -> list[float]:
     images = torch.randn(IMAGES, 3, px, px, generator=torch.Generator().manual_seed(seed))
     if method == "rectifiers":
         initialize(model, images, seed=seed)
-    elif method != METHODS[0]:  # He's gain for ReLU everywhere
-        for key, weight in model.named_parameters():
-            if weight.dim() > 1 and not any(
-                word in key for word in ("embedding", "scale", "token")
-            ):
-                nn.init.kaiming_normal_(weight)
+    elif method != METHODS[0]:
+        kaiming(model)
+
     signals: list[Tensor] = []
     model.get_submodule(block).register_forward_hook(
         lambda _, inputs, output: signals.extend([inputs[0], output])

@@ -163,9 +163,11 @@ def started(name: str, start: str, x: Tensor, seed: int) -> tuple[nn.Module, flo
     torch.manual_seed(seed)
     model = chain(SHAPED[name]) if start == "DKS or TAT" else NETWORKS[name]()
     before = [weight.detach().clone() for weight in weights(model)]
+
     began = time.process_time()
     STARTS[start](model.train(), x)
     seconds = time.process_time() - began
+
     pairs = zip(weights(model), before, strict=True)
     return model, seconds, sum(not torch.equal(now, then) for now, then in pairs)
 
@@ -177,6 +179,7 @@ def measure(name: str, start: str, seed: int) -> dict[str, Any]:
     batch, answers = images[0][-128:], labels[0][-128:]
     model, seconds, filled = started(name, start, batch, seed)
     trained = train(copy.deepcopy(model), images, labels)
+
     y = model(batch)
     F.cross_entropy(y, answers).backward()
     ends = weights(model)[0].grad, weights(model)[-1].grad

@@ -133,14 +133,17 @@ def section(question: str, numbers: Mapping[str, Any]) -> str:
     for head, columns in tables.items():
         first = next(iter(columns.values())).partition("/*")[0]
         names = list(value_at(numbers, first, "/"))
+        # a bench measures some columns on a GPU alone
         known = {
             key: at for key, at in columns.items() if value_at(numbers, at.partition("/*")[0], "/")
         }
+
         rows = []
         for name in names:
             places = (at.replace("*", name) for at in known.values())
             rows.append([name, *(cell(value_at(numbers, place, "/"), place) for place in places)])
         parts.append(markdown([head, *known], rows))
+
     values = {k: v if k == "photos" else cell(v, k) for k, v in numbers.items()}
     origin = f"torch {numbers['versions']['torch']}, code {numbers['code']}"
     command = f"`python studies/bench/{question}.py`; {origin}, {numbers['rounds']} rounds."

@@ -178,12 +178,14 @@ def publish(question: str, numbers: dict[str, Any], device: str) -> None:
     name = device if device != "cpu" else f"{machine['cpu']}-{machine['instructions']}"
     stem = re.sub(r"\W+", "-", name.replace("(R)", "")).strip("-").lower()
     path = RESULTS / f"{stem}.json"
+
     results: dict[str, Any] = {"machine": machine, "questions": {}}
     if path.is_file():
         results = json.loads(path.read_text())
     about = {"code": origin.code, "versions": origin.versions, "load_average": os.getloadavg()[0]}
     questions = {**results["questions"], question: {**numbers, **about}}
     results["questions"] = dict(sorted(questions.items()))
+
     write_text(path, json.dumps(results, indent=1) + "\n")
     wide_stdout().print(Markdown(section(question, questions[question])))
     print(path)

@@ -168,6 +168,7 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
             after = swap_prelu(copy.deepcopy(before))
             x = torch.randn(batch, *sizes).to(memory_format=memory)
             assert torch.equal(before(x), after(x))
+
             networks = {BEFORE: before, AFTER: after, RELU: with_relu(copy.deepcopy(before))}
             kept = {
                 label: kept_bytes(partial(n, x), n.parameters()) for label, n in networks.items()

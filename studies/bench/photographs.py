@@ -41,6 +41,7 @@ def main(rounds: int) -> dict[str, Any]:
     ways = torchvisions(FOLDER / "train", HALVED, BATCHES)
     ways[OURS] = ours(prepared, HALVED, BATCHES)
     seconds = interleave(ways, rounds)
+
     train, val = (
         equal_values(getattr(files, split), getattr(prepared, split)) for split in ("train", "val")
     )

@@ -60,6 +60,7 @@ def write_photos(root: Path) -> float:
         top = draw.uniform(0, photo.height - scale * height)
         box = (left, top, left + scale * width, top + scale * height)
         view = np.asarray(photo.resize((width, height), Image.Resampling.LANCZOS, box=box))
+
         pixels = (view + draw.normal(0, NOISE, view.shape)).clip(0, 255).astype(np.uint8)
         quality = int(draw.integers(88, 97))
         for split in ("train", "val") if i < 2 else ("train",):
@@ -151,17 +152,20 @@ def main(rounds: int) -> dict[str, Any]:
         photos = root / "photos"
         mean_bytes = write_photos(photos)
         prepared = prepared_source(photos, root)
+
         # an epoch long enough for the start of the processes not to count; they come first, because
         # they copy whatever the other ways leave behind
         longer = replace(prepared, train=take(prepared.train, np.tile(np.arange(PHOTOS), 40)))
         workers = {str(n): ours(longer, workers=n) for n in (1, 2)}
         by_the_clock = interleave(workers, max(3, rounds // 2), time.perf_counter)
+
         ways = torchvisions(photos / "train")
         ways["rectifiers, files as they are"] = ours(folder(str(photos)))
         ways[OURS] = ours(prepared)
         os.sched_setaffinity(0, {min(cores)})
         seconds = interleave(ways, rounds)
         os.sched_setaffinity(0, cores)
+
     images = PHOTOS // BATCH * BATCH
     one_core = {
         name: {

@@ -64,12 +64,14 @@ def operations(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
             x = torch.randn(batch, channels, *sides, dtype=dtype)
             x = x.to(memory_format=memory).requires_grad_()
             dy = torch.randn_like(x)
+
             modules = {label: make(slopes) for label, make in KINDS.items()}
             ways: dict[str, Way] = {
                 label: partial(forward_and_backward, module, x, dy)
                 for label, module in modules.items()
             }
             seconds = interleave(ways, rounds)
+
             times[f"{name}, {kind}"] = {
                 "us": medians(seconds, 1e6),
                 "over_relu": {label: ratios(seconds, label, "ReLU") for label in ways},

@@ -40,6 +40,7 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
     rank = dist.get_rank()
+
     torch.manual_seed(rank)
     network = harness.paper_network("small14").to(DEVICE).to(memory_format=torch.channels_last)
     ddp = DistributedDataParallel(network, gradient_as_bucket_view=True)
@@ -73,9 +74,11 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         AFTERWARDS: lambda: step(network, reduced=True),
         REDUCING: lambda: dist.all_reduce(gradients),
     }
+
     timed = {name: together(way) for name, way in ways.items()}
     seconds = harness.interleave(timed, rounds, time.perf_counter)
     dist.destroy_process_group()
+
     middle = harness.medians(seconds)
     numbers = {
         "where": WHERE,

@@ -59,10 +59,12 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
     products = {name: harness.square_product(dtype) for name, dtype in DTYPES.items()}
     steps = {name: step(name, batch) for name in STEPS}
     seconds = harness.interleave({**steps, **products}, rounds, CLOCK)
+
     middle = harness.medians(seconds)
     rates = {name: 2 * SIDE**3 / middle[name] for name in products}
     shapes = trace(harness.paper_rows(MODEL), channels=3, input_px=224)
     operations = 6 * batch * sum(shape.multiply_adds for shape in shapes)
+
     peaks = {name: peak_bytes(way) for name, way in steps.items()} if DEVICE == "cuda" else {}
     return {
         "model": MODEL,

@@ -32,6 +32,7 @@ def pack(photographs: Path, pieces: Path, largest: int) -> None:
     paths = [path for path in paths if path.suffix == SUFFIX or path.name == ANNOTATIONS]
     if not paths:
         raise InputError(f"{photographs} has no photographs in train/ and val/; give their folder")
+
     pieces.mkdir(parents=True, exist_ok=True)
     index: dict[str, str] = {}
     while paths:
@@ -48,6 +49,7 @@ def pack(photographs: Path, pieces: Path, largest: int) -> None:
                 member.size = path.stat().st_size
                 archive.addfile(member, BytesIO(path.read_bytes()))
                 is_full = file.tell() > largest - MARGIN
+
         index[piece.name] = digest(piece)
         say(f"{piece}: {piece.stat().st_size / MIB:.1f} MiB, {len(paths):,} photographs left")
     write_text(pieces / INDEX, json.dumps(index, indent=1) + "\n")
@@ -61,6 +63,7 @@ def unpack(pieces: Path, photographs: Path) -> list[str]:
     except (OSError, ValueError) as error:
         remedy = "copy it beside the pieces of each call"
         raise unreadable(pieces / INDEX, error, remedy) from error
+
     done = photographs / UNPACKED
     unpacked = json.loads(done.read_text()) if done.exists() else {}
     for name, expected in index.items():
@@ -94,6 +97,7 @@ def main() -> None:
     step.add_argument("pieces", type=Path)
     step.add_argument("photographs", type=Path)
     options = parser.parse_args()
+
     with cli_errors("interrupted; the same command continues"):
         if options.step == "pack":
             return pack(options.photographs, options.pieces, options.mib * MIB)

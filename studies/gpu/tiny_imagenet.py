@@ -149,6 +149,7 @@ def judged_part(more: Sequence[str], known: Known) -> JsonObject:
     for name, record in searched.items():
         error = record.history[-1][VAL_ERROR] if record.status == "finished" else None
         errors.setdefault((name.arm, name.rate), []).append(error)
+
     timed = found(runs_of("time", PLAN["time"], more), known)
     tests_s = max(map(seconds_of_tests, timed.values()))
     epochs = choose_epochs(slowest_epoch_s(timed, searched), tests_s, PLAN["epochs"])
@@ -230,6 +231,7 @@ def train_all(runs: Runs, known: Known, kept: Path) -> bool:
     for folder in folders.values():
         if folder.name in known and not (folder / "record.json").exists():
             records.write(folder / "record.json", known[folder.name])
+
     is_over = threading.Event()
     watcher = threading.Thread(target=watch, args=(folders, known, kept, is_over), daemon=True)
     watcher.start()
@@ -267,12 +269,14 @@ def table(part: JsonObject, more: Sequence[str], known: Known) -> str:
     if not finished:
         raise InputError("no judged run has finished; call the step judge --seed first")
     tested = {(name.arm, name.seed): run.protocols["ten_view"] for name, run in finished.items()}
+
     rows = []
     for arm in PLAN["arms"]:
         (rate,) = part["rates"][arm]
         at_end = ", an end of the grid" if is_end(rate, PLAN["search"]["rates"]) else ""
         seeds = [seed for seed in part["seeds"] if (arm, seed) in tested]
         lost = sum(name.arm == arm for name in judged) - len(seeds)
+
         top1 = {seed: tested[arm, seed].top1_error_pct for seed in seeds}
         top5 = [tested[arm, seed].top5_error_pct or 0.0 for seed in seeds]
         pairs = [seed for seed in seeds if (NONE, seed) in tested]
@@ -286,6 +290,7 @@ def table(part: JsonObject, more: Sequence[str], known: Known) -> str:
                 "-" if arm == NONE else estimate(minus, sign="+"),
             )
         )
+
     record = next(iter(finished.values()))
     steps = record.epochs * (record.images.train // batch_of(record))
     note = (
@@ -307,6 +312,7 @@ def run(step: str, more: Sequence[str], kept: Path, seed: int | None) -> bool:
     if step == "table":
         print(table(judged_part(more, known), more, known))
         return True
+
     part = PLAN[step] if seed is None else {**judged_part(more, known), "seeds": [seed]}
     runs = runs_of(step, part, more)
     is_complete = train_all(runs, known, kept)
