@@ -47,6 +47,7 @@ def analyse(name: str, arguments: list[str]) -> tuple[JsonObject, Path]:
     check_writable("out", root)
     overrides = [argument for argument in arguments if argument not in out]
     check_arguments(overrides)
+
     composed, choices = compose_with_choices(overrides)
     config = resolve(composed)
     request = {group: choices.get(group) for group in GROUPS} | {"overrides": sorted(overrides)}
@@ -84,12 +85,14 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the numbers")
     options = parser.parse_intermixed_args()
+
     with cli_errors("interrupted; nothing was written"):
         numbers, root = analyse(options.name, options.arguments)
         module = import_module(f"rectifiers.analysis.{options.name}")
         figure = module.plot(numbers)
         numbers.pop("pictures", None)  # they are in the figure
         paths = save(root, numbers, figure)
+
     with ignore_broken_pipe():
         if options.json:
             print(json.dumps(numbers, indent=1))

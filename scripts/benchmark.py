@@ -142,8 +142,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="judged seeds, for a pilot (default: all)")
     text = "the folder of results (default: the project's)"
     parser.add_argument("--results", type=Path, default=RESULTS, help=text)
+
     parsed = parser.parse_intermixed_args()
     folder = parsed.results / "benchmark"
+
     with cli_errors("interrupted; the same command continues"):
         words = [word for word in parsed.arguments if "=" not in word]
         if parsed.arguments in (["leaderboard"], ["check"], ["admission"]):

@@ -93,9 +93,11 @@ def missing(
             run = [f"claim={claim.name}", *overrides, *ALWAYS, override("runs_dir", str(runs))]
             for seed in (seeds[0], seeds[-1]):
                 _check_keeps(claim, [*run, f"seed={seed}"], more)
+
             for seed in seeds:
                 if seed in done.get(arm, {}):
                     continue
+
                 job = [*run, f"seed={seed}", *more]
                 name = outcome_of(job)[0]
                 path = runs / name / "record.json"

@@ -378,10 +378,12 @@ def main() -> None:
         command.add_argument("--json", action="store_true", help="print JSON")
         for option, settings in options.items():
             command.add_argument(option, **settings)
+
     arguments = vars(parser.parse_args())
     function, as_json = arguments.pop("function"), arguments.pop("json")
     with cli_errors(), no_garbage_collection():
         outcome, words = function(**arguments)
+
     with ignore_broken_pipe():
         if as_json:
             print(json.dumps(outcome, indent=1))

@@ -45,6 +45,7 @@ def find_errors(project: Path) -> Iterator[str]:
             if not file.is_file():
                 yield f"{path} is missing; give make data or dvc pull"
                 continue
+
             if file_md5(file) != md5:
                 yield f"{path} differs from its pin; {REMEDY.format(path)}"
             if path.name == MANIFEST:

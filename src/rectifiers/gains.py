@@ -49,6 +49,7 @@ def _closed_form(activation: nn.Module) -> Moments | None:
             return _rectifier(float(activation.weight.detach().double().square().mean()))
         case nn.Identity() if is_known:
             return _rectifier(1.0)
+
     method = getattr(activation, "moments", None)
     result = method() if callable(method) else None
     if not isinstance(result, Moments | None):
@@ -150,6 +151,7 @@ def gain(activation: Activation, channels: int | None = None, *, mode: Mode = "f
             name, moment = "(f(z)^2 + f'(z)^2) / 2", (both.second + both.derivative_second) / 2
         case _:
             raise InputError(f"mode={mode} is not known; choose one of: forward, backward, average")
+
     if not (0 < moment < math.inf):
         raise InputError(
             f"activation {describe(module)} has E[{name}] = {moment} for z ~ N(0, 1), so no "
@@ -197,9 +199,11 @@ def he_normal_(
     direction = FANS.get(mode, mode)
     if direction not in get_args(Mode):
         raise InputError(f"mode={mode} is not known; choose one of: fan_in, fan_out, average")
+
     weight, fan_in, fan_out = _weight_and_fans(weight, groups)
     fan = {"forward": fan_in, "backward": fan_out}.get(direction, (fan_in + fan_out) / 2)
     std = gain(activation, mode=cast(Mode, direction)) / math.sqrt(fan)
+
     match distribution:
         case "normal":
             return nn.init.normal_(weight, std=std, generator=generator)

@@ -103,12 +103,14 @@ def _row(factory: Factory, seeds: int, depth: int, units: int) -> JsonObject:
     activation = factory(units)
     unit, fate = moments(activation), stability(activation, depth, units=units)
     ends: list[tuple[float, float]] = []
-    if fate.gain:
+    if fate.gain:  # without one there is no chain to measure
         ends = [chain(factory, fate.gain, depth=depth, units=units, seed=s) for s in range(seeds)]
+
     predicted_backward = None
     if fate.chi:
         growth = (depth - 1) * math.log10(fate.chi)
         predicted_backward = growth - math.log10(pieces(activation))
+
     return {
         "forward_gain2": fate.gain and 1 / unit.second,
         "backward_gain2": fate.gain and 1 / unit.derivative_second,
@@ -169,10 +171,12 @@ def plot(numbers: JsonObject) -> Figure:
     rows = rows[rows.forward_gain2.notna()].sort_values("map_slope")
     figure = output.new_figure(10.5, 0.32 * len(rows) + 1.6)
     figure.suptitle("dots: draws; bars: predicted, ± 2 std for the width", fontsize=10)
+
     slopes, *signals = figure.subplots(1, 3, sharey=True)
     slopes.barh(rows.index, rows.map_slope, color=list(rows.fixed_point.map(STABILITY)))
     slopes.axvline(1, color="black", lw=0.8)
     slopes.set(xlabel="slope of the variance map: above 1 it repels")
+
     spreads = 2 * rows.predicted_spread.astype(float).fillna(0)
     response = f"log10 E[y²] after {numbers['request']['depth']} layers"
     gradient = "log10 E[Δy²] at the first, last = 1"

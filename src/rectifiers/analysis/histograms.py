@@ -38,11 +38,13 @@ def analyse(config: RunConfig) -> JsonObject:
     for step, layers in sorted(signals.found.items()):
         if any(len(pair) < 2 for pair in layers.values()):
             continue  # it diverged before the backward pass
+
         rows = [
             {"layer": layer, **dict(zip(PARTS, map(asdict, pair), strict=True))}
             for layer, pair in layers.items()
         ]
         snapshots.append({"step": step, "layers": rows})
+
     if not snapshots:
         raise InputError(
             "the training diverged in its first step, so there is nothing to draw; lower optim.lr"
@@ -95,8 +97,10 @@ def plot(numbers: JsonObject) -> Figure:
                 middles, density = _density(histogram, scale)
                 axes.plot(middles, density, label=layer["layer"], color=color, lw=1)
             axes.set_yscale("log")
+
         column[0].set(title=f"step {snapshot['step']:,}", xlabel="activation f(y)")
         column[1].set(xlabel="gradient / its std")
+
     for axes in grid[:, 0]:
         axes.set_ylabel("density")
     handles = grid[0, 0].get_legend_handles_labels()

@@ -243,12 +243,14 @@ def plot(numbers: JsonObject) -> Figure:
     layers, request = numbers["layers"], numbers["request"]
     names, places = [layer["layer"] for layer in layers], range(len(layers))
     inputs = "Gaussian input" if request["inputs"] == "gaussian" else f"images of {request['data']}"
+
     width = max(8.0, 2 + 0.32 * len(layers))
     figure = output.new_figure(width, 4.6, f"{output.network_title(request)}, {inputs}")
     sides = (
         ("responses, forward (Eq. 9)", "response", "log10 E[y²]"),
         ("gradients, backward (Eq. 13)", "gradient", "log10 E[Δy²], last layer = 1"),
     )
+
     every = math.ceil(len(layers) / 32)  # at most 32 names fit side by side
     for axes, (title, moment, label) in zip(figure.subplots(1, 2), sides, strict=True):
         if layers[0]["theory"] is not None:

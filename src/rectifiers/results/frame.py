@@ -75,6 +75,7 @@ def exclusion_reason(record: Record) -> str | None:
         return f"debug={choices['debug']} measures nothing"
     if choices.get("data") is None:
         return "its choices name no data"
+
     for part in record.trainings:
         name = str(experiment_of(part.choices))
         if name.startswith(CLAIM):
@@ -83,6 +84,7 @@ def exclusion_reason(record: Record) -> str | None:
             return f"its experiment {name} is not known"
         if described(part.science)["arm"] != experiments[name]["arm"]:
             return f"its configuration departs from {name} in more than data, size and length"
+
     if record.provenance.git_dirty is not False:
         return "its code was not committed"
     if record.provenance.data_pinned is False:
@@ -160,6 +162,7 @@ def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":
             "status": record.status,
             "record": record,
         }
+
         results = {k: v for k, v in record.protocols.items() if only in (None, k)}
         for protocol, result in results.items():
             low, high = error_interval_pct(result.top1_errors, result.num_images)

@@ -220,6 +220,7 @@ def compare(one: Record, other: Record) -> JsonObject:
         images = record.images.model_dump() if isinstance(record, TrainingRecord) else {}
         facts_of_run = {key: getattr(record, key, None) for key in RUN_KEYS}
         training.append(facts_of_run | flat({"images": images}))
+
     shared = sorted(one.protocols.keys() & other.protocols.keys())
     return {
         "runs": [record.run for record in pair],
@@ -243,6 +244,7 @@ def _compare_results(one: Record, other: Record, protocol: str) -> JsonObject:
     else:
         first, second, p = mcnemar(*(result.is_correct() for result in pair))
         paired = {"only_one_right": first, "only_other_right": second, "p": p}
+
     return {
         "top1_error_pct": errors,
         "interval_pct": [error_interval_pct(r.top1_errors, r.num_images) for r in pair],

@@ -49,6 +49,7 @@ def build(
     groups = sorted({name for record in records if (name := group_of(record.choices))})
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")
+
     tables_of_all = document(records)
     blocks: list[Any] = [wr.TableOfContents(), wr.P(""), wr.MarkdownBlock(text=INTRODUCTION)]
     for name in [group] if group else groups:
@@ -59,6 +60,7 @@ def build(
             wr.MarkdownBlock(text="\n\n".join(t.markdown() for t in tables)),
             _panels(name, runs),
         ]
+
     title = f"Rectifiers, {_title(group) if group else 'all tables'}"
     words = f"From {len(records)} records, by scripts/report.py wandb"
     place = {"entity": entity, "project": project}
@@ -96,6 +98,7 @@ def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
         wr.LinePlot(title=f"{title} by layer", x="epoch", metric_regex=f"{key}/.*")
         for title, key in BY_LAYER.items()
     ]
+
     # By the run's own keys: with an entity and a project the client would ask the server what they
     # are.
     runset = wr.Runset(
@@ -125,6 +128,7 @@ def save(
             owner = entity or os.environ.get("WANDB_ENTITY") or wandb.Api().default_entity
             if owner is None:
                 raise RuntimeError("the account has no default entity; give --entity=<name>")
+
             report = build(records, entity=owner, project=project, group=group)
             ids = json.loads(kept.read_text()) if kept.exists() else {}
             key = f"{owner}/{project}/{report.title}"

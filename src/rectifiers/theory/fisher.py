@@ -136,10 +136,11 @@ def summarize(fisher: Tensor, hidden: int, classes: int, shortcut: int = 0) -> d
         return float(block.sum()) / pairs if pairs else math.nan
 
     inner, outer = correlation[:first, :first], correlation[last:, last:]
-    units = [
+    units = [  # of each class
         mass(outer[i : i + hidden, i : i + hidden], alive[last:][i : i + hidden])
         for i in range(0, hidden * classes, hidden)
     ]
+
     values = torch.linalg.eigvalsh(fisher).flip(0).clamp_min(0)
     measures = {
         "output_units": sum(units) / len(units),

@@ -38,12 +38,14 @@ def moments_at(activation: nn.Module, second: float, channels: int | None = None
     )
     if homogeneous or second == 1:
         return replace(unit, second=unit.second * second)
+
     if has_own:
         raise InputError(
             f"activation {type(activation).__name__} says its moments for a variance of 1 alone, "
             "so nothing can be predicted of deep networks; leave its method `moments()` out where "
             "it acts on each number by itself"
         )
+
     std = math.sqrt(second)
     at = moments(_Wrapped(activation, std=std), channels)
     derivative = at.derivative_second / second if second else math.nan
