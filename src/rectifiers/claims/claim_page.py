@@ -230,27 +230,29 @@ def lacks_identity(result: ClaimResult, records: Iterable[TrainingRecord]) -> bo
 def beside_identity(result: ClaimResult, records: Sequence[TrainingRecord]) -> list[str]:
     """Return what a network without an activation, of the same setting and seeds, leaves of each
     comparison of two others by their error."""
-    by_error = [test for test in _by_error(result.claim) if test.minus and not test.since]
-    if not by_error or not result.records:
+    by_error = _by_error(result.claim)
+    compared = [
+        (test, test.minus, found)
+        for test, found in zip(result.claim.tests, result.tests, strict=True)
+        if test in by_error and test.minus and not test.since
+    ]
+    if not compared or not result.records:
         return []
 
     identity = {(_setting(run), run.seed): run for run in records if _is_identity(run)}
     runs = runs_of(result.claim, records)
     lines = []
-    for test, found in zip(result.claim.tests, result.tests, strict=True):
-        if test not in by_error:
-            continue
-
+    for test, minus, found in compared:
         # the arm of the lower error first
-        order = (test.of, test.minus) if found.finding.effect < 0 else (test.minus, test.of)
+        order = (test.of, minus) if found.finding.effect < 0 else (minus, test.of)
         for arm, words in zip(order, (ONLY_TRAINABILITY, GAINS_NOTHING), strict=True):
             pairs = [
                 [run, identity[_setting(run), seed]]
                 for seed, run in runs[arm].items()
                 if not _is_identity(run) and (_setting(run), seed) in identity
             ]
-            compared = test.model_copy(update={"of": arm, "minus": "no activation"})
-            gap = describe(compared, pairs)
+            to_identity = test.model_copy(update={"of": arm, "minus": "no activation"})
+            gap = describe(to_identity, pairs)
             if gap.finding.n >= FEWEST["mean"] and not gap.finding.high < 0:
                 lines.append(words.format(says=test.says, arm=arm, gap=gap.text()))
     return lines
