@@ -95,8 +95,8 @@ def collect(runs: Path) -> Outcome:
     for path in sorted(runs.glob("*/record.json")):
         try:
             record = records.load(path)
-            is_claims = str(experiment_of(record.trainings[0].choices)).startswith(CLAIM)
-            why_not = claim_records.claim_exclusion_reason if is_claims else exclusion_reason
+            is_of_claim = str(experiment_of(record.trainings[0].choices)).startswith(CLAIM)
+            why_not = claim_records.claim_exclusion_reason if is_of_claim else exclusion_reason
             reason = why_not(record)
         except InputError as error:  # the others are copied all the same
             reason = str(error)
@@ -104,7 +104,7 @@ def collect(runs: Path) -> Outcome:
         if reason:
             left_out[str(path)] = reason
             say(f"left out {path}: {reason}")
-        elif is_claims:
+        elif is_of_claim:
             of_claims.append(record)
         else:
             place = RESULTS / "records" / f"{record.run}.json"
@@ -153,9 +153,12 @@ def experiments() -> str:
     for path in sorted((CONF / "experiment").rglob("*.yaml")):
         name = path.relative_to(CONF / "experiment").with_suffix("").as_posix()
         registry["experiments"][name] = described(science(composed([f"experiment={name}"])))
+
     for path in sorted((CONF / "data").glob("*.yaml")):
-        protocols = composed([f"data={path.stem}", "evaluation=calibration"]).evaluation.protocols
-        registry["settings"][path.stem] = {n: p.as_dict() for n, p in protocols.items()}
+        config = composed([f"data={path.stem}", "evaluation=calibration"])  # which has five at once
+        protocols = config.evaluation.protocols
+        registry["settings"][path.stem] = {name: p.as_dict() for name, p in protocols.items()}
+
     for option in tables.TABLE_3.values():
         layers = composed(["data=imagenet", f"model={option}"]).model.layers(1000)
         registry["networks"][option] = size(layers, channels=3, input_px=224)
