@@ -70,11 +70,14 @@ def _imported_at_use(settings: JsonObject, depth: int) -> Factory:
     fails, the others are measured all the same."""
 
     @functools.cache
-    def factory() -> Factory:
+    def imported() -> Factory:
         target = checked(Target, settings, "activation.").at_depth(depth - 1)
         return import_function("activation", target)
 
-    return lambda units: factory()(units)
+    def build(units: int) -> nn.Module:
+        return imported()(units)
+
+    return build
 
 
 def gains(

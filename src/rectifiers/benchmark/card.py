@@ -195,10 +195,13 @@ def _limits(card: Card) -> str:
     """What is incomplete, and the judged runs that diverged."""
     results = card.results
     gaps = {task: results.gap(task) for task in results.tasks()}
-    text = "".join(f"{task}: {literal(gap)}.\n\n" for task, gap in gaps.items() if gap)
+    lines = [f"{task}: {literal(gap)}.\n\n" for task, gap in gaps.items() if gap]
+
     judged = [run for task in results.tasks() for run in results.judged(task)]
-    lost = sum(run.diverged for run in judged)
-    return text + (f"{lost} of {len(judged)} judged runs diverged.\n" if judged else "")
+    if judged:
+        lost = sum(run.diverged for run in judged)
+        lines.append(f"{lost} of {len(judged)} judged runs diverged.\n")
+    return "".join(lines)
 
 
 def _tasks(card: Card) -> str:

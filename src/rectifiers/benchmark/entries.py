@@ -106,11 +106,15 @@ class EntryResults(Section):
 
     def gap(self, task: str) -> str | None:
         """Return why the entry is not ranked on a task, or None: it is refused, or runs miss."""
+        if task in self.refused:
+            return printable(self.refused[task])
+
         missing = len(missing_runs(task, self.runs))
-        if self.rate(task) is None:
+        if self.rate(task) is None:  # before it is chosen, no judged run is planned
             missing += benchmark().tasks[task].seeds
-        incomplete = f"{missing} run{'' if missing == 1 else 's'} missing" if missing else None
-        return printable(self.refused[task]) if task in self.refused else incomplete
+        if missing == 0:
+            return None
+        return f"{missing} run{'' if missing == 1 else 's'} missing"
 
     def objection(self) -> str | None:
         """Return why the leaderboard cannot take the entry as it is, or None: runs miss, or the

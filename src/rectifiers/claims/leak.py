@@ -62,7 +62,7 @@ def lines(records: Sequence[TrainingRecord]) -> list[Line]:
             length[arm.removesuffix(LONGER)] = list(runs.values())
 
     found = [
-        line_of(searched, VALIDATION, lambda run: final(run, "val/top1_error_pct")),
+        line_of(searched, VALIDATION, validation_error),
         line_of(judged, TEST),
         line_of(longer, TEST),
     ]
@@ -80,10 +80,16 @@ def _of_search(claim: Claim, records: Sequence[TrainingRecord]) -> Arms:
     return chosen
 
 
+def validation_error(run: TrainingRecord) -> float | None:
+    return final(run, "val/top1_error_pct")
+
+
+def ten_view_error(run: TrainingRecord) -> float | None:
+    return error(run, "ten_view")
+
+
 def line_of(
-    arms: Arms,
-    images: str,
-    measure: Callable[[TrainingRecord], float | None] = lambda run: error(run, "ten_view"),
+    arms: Arms, images: str, measure: Callable[[TrainingRecord], float | None] = ten_view_error
 ) -> Line:
     """Return the line of these runs, without those that diverged."""
     trained = {arm: [run for run in runs if not has_diverged(run)] for arm, runs in arms.items()}
