@@ -2,11 +2,12 @@
 
 import csv
 import lzma
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from committed import CLAIMS, stored
 from made_up import altered, ensemble
 from rectifiers.claims.archive import (
     add,
@@ -15,6 +16,7 @@ from rectifiers.claims.archive import (
     load,
     load_ensembles,
     owner,
+    read,
     runs_of,
     strays,
 )
@@ -24,12 +26,19 @@ from rectifiers.claims.figures import description
 from rectifiers.claims.judge import answer
 from rectifiers.results.documents import shows
 from rectifiers.results.tables import document, layout, render_markdown
-from rectifiers.runs.record import TrainingRecord, parse, to_json
+from rectifiers.runs.record import TrainingRecord, to_json
 from rectifiers.runtime.errors import InputError
 
-COMMITTED = ROOT / "results" / "claims"
-RECORDS = load(COMMITTED)
-SIGNAL = next(claim for claim in claims() if claim.name == "signal")
+SIGNAL, MODEL_A = (
+    next(claim for claim in claims() if claim.name == name)
+    for name in ("signal", "imagenette_model_a")
+)
+RECORDS = [
+    record
+    for path in chain(files(CLAIMS, SIGNAL.name), files(CLAIMS, MODEL_A.name))
+    for record in read(path)
+    if isinstance(record, TrainingRecord)
+]
 
 
 def signal_records(count: int) -> list[TrainingRecord]:
@@ -38,30 +47,27 @@ def signal_records(count: int) -> list[TrainingRecord]:
 
 
 def test_committed_files_hold_each_run_once() -> None:
+    of_claims = [place for place in stored() if place.startswith("claims/")]
     runs = []
-    for path in files(COMMITTED):
-        lines = lzma.decompress(path.read_bytes()).decode().splitlines()
-        stored = [parse(line) for line in lines]
-        assert [to_json(record) for record in stored] == lines
-        assert {owner(record) for record in stored} == {path.parent.name}
-        names = [record.run for record in stored]
+    for place in of_claims:
+        names = [record.run for _, record in stored()[place]]
         assert names == sorted(names)
         runs += names
-    ensembles = [record.run for record in load_ensembles(COMMITTED)]
-    assert sorted(runs) == sorted([*(record.run for record in RECORDS), *ensembles])
+    assert len(of_claims) > 50
     assert len(set(runs)) == len(runs)
 
 
-@pytest.mark.parametrize("name", ["cifar_figure3", "cifar16_sparsity", "cifar6_unit_matrix"])
-def test_one_claim_loads_all_of_its_runs(name: str) -> None:
-    claim = next(claim for claim in claims() if claim.name == name)
-    some = load(COMMITTED, name)
-    assert len(some) < len(RECORDS) / 2
-    assert runs_of(claim, some) == runs_of(claim, RECORDS)
+def test_committed_files_are_what_collecting_writes() -> None:
+    for place, lines in stored().items():
+        if place.startswith("claims/"):
+            records = [record for _, record in lines]
+            assert [to_json(record).encode() for record in records] == [text for text, _ in lines]
+            assert {owner(record) for record in records} == {place.split("/")[1]}
+            assert [reason for r in records if (reason := claim_exclusion_reason(r))] == []
 
 
 def test_loading_returns_the_records_that_were_added(tmp_path: Path) -> None:
-    one, two, three = RECORDS[:3]
+    one, two, three = signal_records(3)
     add(tmp_path / "a", [three, one, two])
     add(tmp_path / "b", [one, two, three])
     assert load(tmp_path / "a") == [one, two, three]
@@ -83,8 +89,7 @@ def test_later_runs_get_a_file_of_their_own(tmp_path: Path) -> None:
 
 
 def test_ensembles_of_one_seed_and_of_a_rows_arms_stand_in_it(tmp_path: Path, monkeypatch) -> None:
-    claim = next(claim for claim in claims() if claim.name == "imagenette_model_a")
-    runs = runs_of(claim, RECORDS)
+    runs = runs_of(MODEL_A, RECORDS)
     data = {"experiment": None, "debug": None, "data": "imagenette"}
     whole = ensemble(runs["relu"][0], runs["prelu"][0], choices=data)
     mixed = ensemble(runs["relu"][0], runs["prelu"][1], choices=data)
@@ -104,7 +109,7 @@ def test_ensembles_of_one_seed_and_of_a_rows_arms_stand_in_it(tmp_path: Path, mo
     found = load_ensembles(tmp_path)
     assert found == sorted([whole, mixed, seeds], key=lambda record: record.run)
     (table,) = (table for table in layout() if table["title"].startswith("Table 7"))
-    row = {**table["rows"][0], "members": [[claim.name, arm] for arm in claim.arms]}
+    row = {**table["rows"][0], "members": [[MODEL_A.name, arm] for arm in MODEL_A.arms]}
     tables = [{**table, "rows": [row]}]
     monkeypatch.setattr("rectifiers.claims.documents.layout", lambda: tables)
     shown = for_tables(RECORDS, found)
@@ -189,7 +194,7 @@ def test_a_table_lists_each_run_and_its_measures() -> None:
 
 
 def test_a_figure_is_stale_when_its_numbers_change() -> None:
-    path = ROOT / "results" / "claims" / "signal" / "figure.svg"
+    path = CLAIMS / "signal" / "figure.svg"
     assert shows(path, description(answer(SIGNAL, RECORDS)))
     changed = [record for record in RECORDS if record.seed < SIGNAL.seeds - 1]
     assert not shows(path, description(answer(SIGNAL, changed)))

@@ -3,10 +3,12 @@
 import re
 
 import pytest
+from torch import nn
 
+from conftest import CONF, compose_config
 from rectifiers.cli.composition import composed
 from rectifiers.cli.hints import check_arguments
-from rectifiers.runs.options import keys_of_conf
+from rectifiers.runs.options import GROUPS, keys_of_conf
 from rectifiers.runs.sections import Trainer
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.words import KEYS, OPTIONS, meaning
@@ -69,13 +71,18 @@ def test_every_remedy_that_is_a_key_exists() -> None:
     assert not {key for key in KEYS if key in known}
 
 
-def test_every_remedy_that_is_an_option_composes() -> None:
+def test_every_remedy_that_is_an_option_is_usable() -> None:
     overrides = [
         words for words in OPTIONS.values() if re.fullmatch(r"\S+=[\w.]+( \S+=\S+)*", words)
     ]
     assert len(overrides) > 25
     for words in dict.fromkeys(overrides):
-        if "<" not in words:
+        group, _, option = words.split()[0].partition("=")
+        if option.startswith("torch.nn."):
+            assert hasattr(nn, option.removeprefix("torch.nn."))
+        elif " " not in words and group in GROUPS and option != "null":
+            assert (CONF / group / f"{option}.yaml").is_file()  # which composes, as all options do
+        elif "<" not in words and option != "null":
             composed(words.split())
 
 
@@ -84,12 +91,12 @@ def test_a_word_of_ours_has_no_other_meaning() -> None:
     assert meaning("activation=prelu") is None
 
 
-@pytest.mark.parametrize("group", ["callbacks", "claim", "debug", "experiment", "hparams_search"])
 @pytest.mark.parametrize("value", ["null", "{}", "[null]", "", "[]"])
-def test_null_leaves_an_optional_group_out(group: str, value: str) -> None:
-    arguments = [f"{group}={value}"]
+def test_null_leaves_optional_groups_out(value: str) -> None:
+    groups = ("callbacks", "claim", "debug", "experiment", "hparams_search")
+    arguments = [f"{group}={value}" for group in groups]
     check_arguments(arguments)
-    assert composed(arguments) == composed([])
+    assert composed(arguments) == compose_config()
 
 
 def test_null_in_a_list_is_no_option() -> None:

@@ -30,7 +30,7 @@ def test_mnist1d_has_the_pinned_signals(monkeypatch: pytest.MonkeyPatch) -> None
     assert source.digest == "ffc861b8b246434b6129c03e0f73d6e8"
     assert (len(source.train.labels), len(source.val.labels)) == (4000, 4000)
     assert source.train.image(0).shape == (1, 1, 40)
-    monkeypatch.setattr(sources, "MNIST1D", {"num_samples": 8000, "train_split": 0.8})
+    monkeypatch.setattr(sources, "MNIST1D", {"num_samples": 80, "train_split": 0.5})
     with pytest.raises(InputError, match="data=mnist1d made other signals"):
         mnist1d.__wrapped__()
 

@@ -12,8 +12,9 @@ import pytest
 
 from conftest import ROOT, compose_config
 from rectifiers.benchmark.card import Card
-from rectifiers.benchmark.entries import load_all
+from rectifiers.benchmark.entries import EntryResults
 from rectifiers.runs.identity import run_id, science
+from rectifiers.runtime.schema import checked
 
 README = (ROOT / "README.md").read_text()
 
@@ -125,7 +126,8 @@ def test_the_printed_report_is_what_the_code_prints(capsys: pytest.CaptureFixtur
 
 
 def test_the_headline_of_a_card_is_that_of_the_entry() -> None:
-    entries = load_all(RESULTS / "benchmark")
+    paths = (RESULTS / "benchmark").glob("*.json")
+    entries = {path.stem: checked(EntryResults, json.loads(path.read_text())) for path in paths}
     shown = re.search(
         r"^> (mish: .*?)\n\n", section("Measure your own activation") + "\n\n", re.M | re.S
     )[1]

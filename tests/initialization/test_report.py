@@ -46,13 +46,11 @@ def second(model: nn.Module, x: Tensor) -> float:
 @pytest.mark.parametrize(
     "name", ["relu", "tanh", "gelu", "silu", "mish", "hardswish", "glu", "noisy_relu"]
 )
-@pytest.mark.parametrize("seed", [0, 1])
-def test_an_empirical_start_keeps_the_signal_of_other_and_larger_inputs(
-    name: str, seed: int
-) -> None:
-    model, x = chain(getattr(A, name)(WIDTH)), batch(64, WIDTH, seed=seed)
-    report = initialize(model, x, mode="empirical", seed=seed)
-    for inputs in (x, batch(64, WIDTH, seed=seed + 10), 1.1 * x):
+def test_empirical_start_keeps_the_second_moment(name: str) -> None:
+    """Of other inputs, and of larger ones."""
+    model, x = chain(getattr(A, name)(WIDTH)), batch(64, WIDTH)
+    report = initialize(model, x, mode="empirical", seed=0)
+    for inputs in (x, batch(64, WIDTH, seed=10), 1.1 * x):
         assert 1 / 4 < second(model, inputs) < 4
     assert report.check() is report
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, compose_config
 from made_up import altered, diverged, ensemble, epoch, result, training
 from made_up import errors as counts
-from rectifiers.claims.archive import load as load_claims
+from rectifiers.claims.archive import files, read
 from rectifiers.claims.claims import claims
 from rectifiers.claims.documents import conclusions
 from rectifiers.claims.judge import answer
@@ -251,7 +251,8 @@ def test_every_committed_record_belongs_into_a_table() -> None:
 
 
 def test_run_of_a_claim_is_in_no_table() -> None:
-    found = load_claims(ROOT / "results" / "claims")[0]
+    (path,) = files(ROOT / "results" / "claims", "signal")
+    found = read(path)[0]
     assert exclusion_reason(found) == "it is of a claim"
     as_group = {"choices.experiment": None, "choices.claim": "signal"}
     assert exclusion_reason(altered(found, as_group)) == "it is of a claim"

@@ -17,7 +17,6 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1]))
 
+from committed import stored
 from conftest import ROOT
 from processes import alone, finish, kill_what_is_left, ranks, start, start_ranks, wait_for
 from processes import record as record_path
@@ -32,7 +32,6 @@ from rectifiers.claims import archive as claim_records
 from rectifiers.claims.claims import claims
 from rectifiers.claims.judge import answer
 from rectifiers.cli.composition import compose_job
-from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime import machine
 from rectifiers.runtime.files import git
@@ -82,7 +81,7 @@ def run(place: Path, name: str, world: int, *, kill: bool) -> dict[str, Any]:
 
 
 def result(path: Path) -> dict[str, Any]:
-    """Return what is kept of a run: its id, history, weights and counts."""
+    """Return what is kept of a run: its id, its last losses, and hashes of all numbers."""
     record = json.loads(path.read_text())
     state = torch.load(path.parent / "last.ckpt", weights_only=True)["state_dict"]
     weights = hashlib.sha256()
@@ -100,8 +99,8 @@ def result(path: Path) -> dict[str, Any]:
     return {
         "id": record["run"],
         "drop_epochs": record["drop_epochs"],
-        "train_loss": [epoch["train_loss"] for epoch in history],
-        "val/top1_error_pct": [epoch["val/top1_error_pct"] for epoch in history],
+        "train_loss": history[-1]["train_loss"],
+        "val/top1_error_pct": history[-1]["val/top1_error_pct"],
         "history": digest,
         "weights": weights.hexdigest(),
         "counts": counts,
@@ -122,24 +121,18 @@ def golden_runs() -> dict[str, Any]:
     return found
 
 
-def committed_records() -> Iterator[records.Record]:
-    """Yield all committed records, those that answer no claim any more among them."""
-    results = ROOT / "results"
-    for path in sorted((results / "records").glob("*.json")):
-        yield records.load(path)
-    for path in claim_records.files(results / "claims"):
-        for line in lzma.decompress(path.read_bytes()).splitlines():
-            yield records.parse(line)
-    yield records.parse(lzma.decompress((results / "make_train.json.xz").read_bytes()))
-
-
-def ids_of_records() -> dict[str, str]:
-    """Return each committed record's id, as it says and as follows from its science."""
-    return {
-        record.run: run_id(record.science)
-        for record in committed_records()
-        if isinstance(record, records.TrainingRecord)
+def counts_of_runs() -> dict[str, str]:
+    """Return the number of committed runs of each claim, and of the tables, with a hash of their
+    ids."""
+    ids: dict[str, list[str]] = {}
+    for file, lines in stored().items():
+        place = str(Path(file).parent)
+        ids.setdefault(place, []).extend(record.run for _, record in lines)
+    hashes = {
+        place: hashlib.sha256(" ".join(sorted(runs)).encode()).hexdigest()
+        for place, runs in ids.items()
     }
+    return {place: f"{len(ids[place])} {hash_[:12]}" for place, hash_ in hashes.items()}
 
 
 def composed_ids() -> dict[str, str]:
@@ -212,7 +205,7 @@ def main() -> None:
     finally:
         kill_what_is_left()
     if "ids" in parts:
-        kept |= {"ids": composed_ids(), "records": sorted(ids_of_records())}
+        kept |= {"ids": composed_ids(), "records": counts_of_runs()}
     if "numbers" in parts:
         NUMBERS.write_bytes(lzma.compress(json.dumps(numbers(), indent=0).encode()))
     kept["commit"] = git("rev-parse", "HEAD", at=ROOT)
