@@ -12,14 +12,16 @@ COMPILE := src/rectifiers/runtime/compiling.py
 NATIVE := src/rectifiers/data/jpeg src/rectifiers/prelu
 LIBRARY := src/rectifiers/prelu/library.so
 
+QUICK := 'not process and not slow and not gpu'
+
 # $@ is the target's name
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs check table claims card bench bench-gpu dist lock clean
+.PHONY: help setup native train test test-changed test-all test-slow test-gpu lint types format data verify-data docs check table claims card bench bench-gpu dist lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) $(EXTRAS:%=$(VENV)/.%) ## create .venv for training; EXTRAS="wandb slurm" adds extras
 
@@ -52,8 +54,12 @@ $(LIBRARY): $(foreach folder,$(NATIVE),$(wildcard $(folder)/*.c $(folder)/*.h)) 
 train: $(READY) $(LIBRARY) ## train with PReLU and He initialisation, test, report
 	@$(BIN)/python train.py activation=prelu init=he
 
-test: lint types $(LIBRARY) ## lint, types and quick tests: six minutes on two cores
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not process and not slow and not gpu'
+test: lint types $(LIBRARY) ## lint, types and quick tests: minutes on two cores
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m $(QUICK)
+
+test-changed: $(VENV)/.dev $(LIBRARY) ## quick tests of what differs from main: half a minute
+	@tests=$$($(BIN)/python tests/support/changed.py) && \
+		$(BIN)/python -m pytest -n 2 --dist worksteal -m $(QUICK) $$tests
 
 test-all: test $(VENV)/.docs ## make test, and the tests that start programs or several ranks
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'process and not slow and not gpu'

@@ -7,6 +7,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for which equal bits are claimed
 
 import importlib.util
+import pickle
 import runpy
 import shutil
 import sys
@@ -16,10 +17,11 @@ from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 import torch
+from omegaconf import DictConfig, OmegaConf
 
 from rectifiers.cli.composition import composed
 from rectifiers.data.imagenet.archives import Expected, read_expected
@@ -38,13 +40,30 @@ data.crop_px=8 data.protocol=paper trainer.max_epochs=3 logger=csv threads=1
 TINY = tuple(OVERRIDES.split())
 
 
+PARSED: dict[tuple[str, int, int], bytes] = {}
+parse_yaml = OmegaConf.load
+
+
+def parse_once(file: TextIO | Path) -> DictConfig:
+    """Read a file of YAML for Hydra, which parses all of them anew for each composition."""
+    if isinstance(file, Path):  # Hydra gives open files
+        return parse_yaml(file)
+    stat = os.fstat(file.fileno())
+    key = (file.name, stat.st_mtime_ns, stat.st_size)
+    if key not in PARSED:
+        PARSED[key] = pickle.dumps(parse_yaml(file))
+    return pickle.loads(PARSED[key])
+
+
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from walking through all of torch again and again: a third of a
-    composition's time."""
+    """Halve a composition's time, of which a fifth is parsing, and a third the garbage collector's
+    walk through all of torch."""
+    OmegaConf.load = staticmethod(parse_once)
     gc.freeze()
 
 
 def pytest_unconfigure() -> None:
+    OmegaConf.load = staticmethod(parse_yaml)
     gc.unfreeze()
 
 

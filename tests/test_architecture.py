@@ -2,6 +2,7 @@
 have one home."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from conftest import ROOT
@@ -58,9 +59,15 @@ MODULES = {
 }
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(path: Path, top_level: bool = False) -> set[str]:
     """The modules that a file imports, and of other packages also the names that it takes."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     found: set[str] = set()
     for node in tree.body if top_level else ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -113,7 +120,7 @@ def test_results_and_the_command_line_start_without_torch() -> None:
 def private_names(path: Path) -> list[str]:
     """The names with a leading underscore that belong to something else than the file's own
     objects."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     taken = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     others = [
         node.attr

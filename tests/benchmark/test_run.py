@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from benchmark_made_up import PARTS, results, run
-from conftest import CONF, compose_config
+from conftest import CONF, ROOT, compose_config
 from made_up import altered, diverged, epoch, result, training
 from rectifiers.benchmark import card as cards
 from rectifiers.benchmark import definition
@@ -150,6 +150,13 @@ def test_record_is_kept_as_what_ranks_need() -> None:
     assert [run("deep", 0.1, 0, 50.0, loss).trained for loss in (1.9, 2.0)] == [True, False]
 
 
+@pytest.mark.process
+def test_committed_entries_are_of_this_benchmark() -> None:
+    committed = filed.load_all(ROOT / "results" / "benchmark")
+    assert len(committed) > 50
+    assert {name: text for name, e in committed.items() if (text := e.objection())} == {}
+
+
 def test_interrupted_entry_goes_on(tiny_entry: Entry, tmp_path: Path, monkeypatch) -> None:
     calls: list[list[str]] = []
 
@@ -263,8 +270,9 @@ def test_results_that_were_made_elsewhere_stay(
     assert whole == there.model_copy(update={"cost": 1.5})
     dirty = [run.model_copy(update={"commit": "c0dec0de-dirty"}) for run in there.runs]
     nowhere = Entry.of(["activation=elu", f"runs_dir={tmp_path}/third", tiny_entry.places[1]])
+    monkeypatch.setattr(running, "run_all", lambda runs, *_: calls.extend(runs) or {})
     run_entry(nowhere, "quick", before=there.model_copy(update={"runs": tuple(dirty)}))
-    assert len(calls) > len(there.runs) // 2  # nothing of uncommitted code stays
+    assert len(calls) == 1 + 6  # nothing of uncommitted code stays: the whole search
 
 
 @pytest.mark.parametrize("name", ["f", "g"])

@@ -3,9 +3,11 @@
 import re
 import tomllib
 
+import pytest
 import yaml
 
 import rectifiers
+from changed import mirrors_of
 from conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -28,6 +30,31 @@ def test_the_lock_has_every_requirement_of_every_extra() -> None:
             assert name
             if name[0] != PROJECT["name"]:
                 assert re.search(rf"^{name[0]}==", lock, flags=re.MULTILINE), requirement
+
+
+@pytest.mark.parametrize(
+    ("changed", "tests"),
+    [
+        ("src/rectifiers/data/imagenet/shards.py", ["tests/data"]),
+        ("src/rectifiers/gains.py", ["tests/test_gains.py"]),
+        ("src/rectifiers/parameters.py", ["tests/training/test_optim.py"]),
+        ("tests/data/test_jpeg.py", ["tests/data/test_jpeg.py"]),
+        ("tests/tracking/stub.py", ["tests/tracking"]),
+        ("tests/support/golden.py", []),
+        ("conf/data/digits.yaml", ["tests/runs"]),
+        ("docs/index.md", ["tests/documents"]),
+        ("dvc.lock", []),
+    ],
+)
+def test_changed_file_has_mirroring_tests(changed: str, tests: list[str]) -> None:
+    assert set(tests) <= set(mirrors_of(changed))
+    assert tests or not mirrors_of(changed)
+
+
+def test_every_package_is_mirrored_by_tests() -> None:
+    packages = {path.parent for path in (ROOT / "src" / "rectifiers").glob("*/__init__.py")}
+    assert len(packages) > 10
+    assert {path.name for path in packages if not (ROOT / "tests" / path.name).is_dir()} == set()
 
 
 def test_targets_install_extras_that_exist() -> None:

@@ -49,7 +49,6 @@ def build(kind: Callable[..., nn.Module], act: Callable[[int], nn.Module]) -> nn
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "a swapped chain": lambda: swap_prelu(build(chain, nn.PReLU)),
     "a swapped residual network": lambda: swap_prelu(build(Residual, nn.PReLU)),
     "a chain of ours": lambda: build(chain, PReLU),
     "a residual network with ReLU": lambda: swap_prelu(
