@@ -266,7 +266,7 @@ def test_biases_are_the_configured_constant() -> None:
     assert stats.kstest(drawn, "uniform", args=(-bound, 2 * bound)).pvalue > FALSE_ALARM
 
 
-def test_rule_may_ask_for_the_variance_of_a_weight_of_its_own() -> None:
+def test_rule_may_ask_for_a_variance() -> None:
     found: dict[str, float] = {}
 
     def rule(weight: torch.Tensor, layer: Layer, generator: torch.Generator) -> float:

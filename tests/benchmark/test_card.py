@@ -70,7 +70,7 @@ def test_place_on_fewer_tasks_names_them(monkeypatch) -> None:
     )
 
 
-def test_difference_to_relu_is_said_or_not_told_apart() -> None:
+def test_difference_to_relu_is_said_if_clear() -> None:
     worse, close = results("mish", [9.0, 9.1, 9.2, 9.1, 9.0]), results("elu", [5, 6.1, 5.4, 5.2, 6])
     assert "Its error is higher than ReLU's by 3.5 points on easy (" in card(worse, RELU).markdown()
     assert "No clear difference from ReLU on easy." in card(close, RELU).markdown()

@@ -300,7 +300,7 @@ def test_function_that_never_ran_may_be_mended(tiny_entry: Entry, tmp_path, monk
     assert run_entry(entry, "quick").gap("tiny") is None
 
 
-def test_stored_runs_of_a_changed_function_do_not_stay(tmp_path: Path, monkeypatch) -> None:
+def test_stored_runs_of_changed_functions_go(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running, "committed_file", lambda commit, path: "old")
     stored = run("easy", 0.1, 0, 1.0).model_copy(update={"commit": "c0dec0de"})

@@ -88,7 +88,7 @@ def test_later_runs_get_a_file_of_their_own(tmp_path: Path) -> None:
     assert load(tmp_path) == records
 
 
-def test_ensembles_of_one_seed_and_of_a_rows_arms_stand_in_it(tmp_path: Path, monkeypatch) -> None:
+def test_ensembles_of_a_rows_arms_stand_in_it(tmp_path: Path, monkeypatch) -> None:
     runs = runs_of(MODEL_A, RECORDS)
     data = {"experiment": None, "debug": None, "data": "imagenette"}
     whole = ensemble(runs["relu"][0], runs["prelu"][0], choices=data)

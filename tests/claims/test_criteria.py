@@ -65,7 +65,7 @@ def test_a_run_older_than_its_criterion_is_refused(then: str | None) -> None:
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
-def test_an_arm_that_was_chosen_after_its_runs_is_refused() -> None:
+def test_arm_chosen_after_its_runs_is_refused() -> None:
     then = TEXT.replace("activation=prelu", "activation=prelu, activation.init=0.1")
     assert then != TEXT
     assert criterion(then) == criterion(TEXT)
@@ -75,7 +75,7 @@ def test_an_arm_that_was_chosen_after_its_runs_is_refused() -> None:
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
-def test_an_older_arm_may_have_run_before_the_claim_stood() -> None:
+def test_older_arm_may_precede_its_claim() -> None:
     older = CLAIM.model_copy(update={"older": ("prelu",)})
     elsewhere = committed(old=None, new=TEXT)
     assert check_criteria([(older, runs(old=3, new=1))], elsewhere) == set()
@@ -103,7 +103,7 @@ def test_a_test_of_older_arms_alone_is_refused(made_up) -> None:
         {"of": "third", "minus": "worse", "since": ["third", "better"]},
     ],
 )
-def test_an_arm_that_cancels_in_a_test_is_refused(made_up, arms) -> None:
+def test_arm_that_cancels_is_refused(made_up, arms) -> None:
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     named = {"better": [], "worse": [], "third": ["optim.lr=3"]}
     with pytest.raises(InputError, match="names an arm twice"):
@@ -157,7 +157,7 @@ def test_a_rerun_seed_cannot_answer_a_new_criterion(table: str) -> None:
     assert check_criteria([(CLAIM, made)], history(answered, reworded), versions) == set()
 
 
-def test_a_retired_seed_is_known_by_its_earlier_id() -> None:
+def test_retired_seed_is_known_by_earlier_id() -> None:
     """A seed without a record any more: its run would have another id now."""
     rows = csv.DictReader(EARLIER.read_text().splitlines())
     kept = next(row for row in rows if row["claim"] == CLAIM.name and row["arm"] == "prelu")

@@ -29,7 +29,7 @@ def straight(epochs: float) -> Callable[[int], float]:
     return lambda epoch: 3 - epoch / epochs
 
 
-def test_a_run_at_half_the_speed_needs_twice_the_epochs() -> None:
+def test_run_at_half_speed_needs_twice_the_epochs() -> None:
     assert epochs_to_reach(run(straight(200)), AT, run(straight(100))) == pytest.approx(2)
     assert epochs_to_reach(run(straight(100)), AT, run(straight(150))) == pytest.approx(2 / 3)
     longer = run(straight(200), epochs=150, drop=104)  # other drops change nothing
@@ -81,7 +81,7 @@ def comparison(**more: object) -> dict[str, object]:
     return at | {"of": "slow", "over": "fast"} | more
 
 
-def test_the_effect_is_the_factor_with_an_interval_of_logarithms() -> None:
+def test_effect_is_a_factor_with_logarithmic_interval() -> None:
     pairs = [(run(straight(100 * f)), run(straight(100))) for f in (1.2, 1.5, 2)]
     found = describe(Comparison.model_validate(comparison()), pairs).finding
     assert (found.n, found.effect) == (3, pytest.approx((1.2 * 1.5 * 2) ** (1 / 3)))

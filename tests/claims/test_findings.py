@@ -93,7 +93,7 @@ def test_anchors_are_slugs_of_headings(page: str, expected: set[str]) -> None:
     assert anchors(page) == expected
 
 
-def test_a_statement_of_the_notes_is_kept_by_what_there_is() -> None:
+def test_notes_statements_are_kept_by_what_there_is() -> None:
     notes = yaml.safe_load((TEXT / "notes.yaml").read_text())
     names = {claim.name for claim in claims()}
     keepers = {keeper for said in notes.values() for one in said for keeper in one["kept_by"]}
@@ -115,7 +115,7 @@ def test_report_has_negative_results_first() -> None:
     assert "## What was easy" in positive
 
 
-def test_an_undecided_claim_is_not_clear_whatever_its_interval(made_up) -> None:
+def test_undecided_claim_is_not_clear_at_any_interval(made_up) -> None:
     result = answer(made_up(undecided="Its rates differ."), runs(DOWN, BASE))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.tests[0].finding.verdict is Verdict.SUPPORTED
@@ -138,7 +138,7 @@ def without_activation(errors: list[float], px: int = 8) -> list[TrainingRecord]
         ("init=xavier", "error", None, False),
     ],
 )
-def test_a_page_says_where_no_activation_has_not_run(made_up, better, measure, px, is_said) -> None:
+def test_page_says_where_no_activation_lacks(made_up, better, measure, px, is_said) -> None:
     claim: Claim = made_up(arms={"better": [better], "worse": []})
     test = claim.tests[0].model_copy(update={"measure": measure})
     result = answer(claim.model_copy(update={"tests": (test,)}), runs(DOWN, BASE))

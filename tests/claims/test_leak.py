@@ -19,7 +19,7 @@ def runs(*errors: float, slope: float | None = None) -> list[TrainingRecord]:
     return made
 
 
-def test_slopes_are_placed_by_value_and_prelu_by_what_it_learned() -> None:
+def test_prelu_is_placed_by_its_learned_slope() -> None:
     line = line_of({"identity": runs(24.0, 26.0), "relu": runs(25.0)}, "test")
     assert list(line.fixed) == [0.0, 1.0]
     assert line.fixed[1.0].mean == pytest.approx(25)
@@ -29,7 +29,7 @@ def test_slopes_are_placed_by_value_and_prelu_by_what_it_learned() -> None:
     assert (learned[0], learned[1].mean) == (pytest.approx(0.3), pytest.approx(19))
 
 
-def test_runs_that_diverged_and_arms_without_runs_are_left_out() -> None:
+def test_diverged_runs_and_empty_arms_are_left_out() -> None:
     lost = altered(runs(90.0)[0], LOST)
     line = line_of({"relu": [lost], "slope_04": [lost, *runs(18.0)], "identity": []}, "test")
     assert {slope: mean.n for slope, mean in line.fixed.items()} == {0.4: 1}

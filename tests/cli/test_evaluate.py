@@ -52,6 +52,12 @@ def finished(tmp_path_factory) -> Outcome:
     return trained(tmp_path_factory.mktemp("evaluate"))
 
 
+@pytest.fixture
+def folder(finished: Outcome, tmp_path: Path) -> Path:
+    """A copy of the run, to which a test may write."""
+    return Path(shutil.copytree(finished.path.parent, tmp_path / "runs" / finished.record.run))
+
+
 def test_no_other_run_is_tested(evaluate_py, finished: Outcome) -> None:
     """A name that is mistyped, in a run's folder or of a file there, is not that run's."""
     folder = finished.path.parent
@@ -61,7 +67,7 @@ def test_no_other_run_is_tested(evaluate_py, finished: Outcome) -> None:
         assert "is not a finished run" in done.stderr
 
 
-def test_a_test_needs_no_checkpoint_that_a_run_began_at(evaluate_py, tmp_path: Path) -> None:
+def test_run_is_tested_without_its_first_checkpoint(evaluate_py, tmp_path: Path) -> None:
     run = trained(tmp_path)
     run.path.unlink()
     kept = Path(shutil.copy(run.path.with_name("last.ckpt"), tmp_path / "kept.ckpt"))
@@ -72,14 +78,13 @@ def test_a_test_needs_no_checkpoint_that_a_run_began_at(evaluate_py, tmp_path: P
 
 
 @pytest.mark.process
-def test_a_run_is_tested_by_name_or_folder(evaluate_py, finished: Outcome) -> None:
-    folder = finished.path.parent
+def test_a_run_is_tested_by_name_or_folder(evaluate_py, finished: Outcome, folder: Path) -> None:
     checkpoint = (folder / "last.ckpt").read_bytes()
     named = (f"run={folder.name}", f"runs_dir={folder.parent}")
     done = evaluate_py(*named, "evaluation=dense_multi_scale")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == str(finished.path)
-    found = records.load(finished.path)
+    assert done.stdout.splitlines()[-1] == str(folder / "record.json")
+    found = records.load(folder / "record.json")
     assert set(found.protocols) == {"center", "dense_multi_scale"}
     # of the run's own data
     assert found.protocols["dense_multi_scale"].settings["scales_px"] == [36, 54, 68]
@@ -89,7 +94,7 @@ def test_a_run_is_tested_by_name_or_folder(evaluate_py, finished: Outcome) -> No
     asked = ("evaluation=dense", "evaluation.dense.scales_px=[40]", "data.num_workers=1")
     done = evaluate_py(f"run={folder}", *asked)
     assert done.returncode == 0, done.stderr
-    assert records.load(finished.path).protocols["dense"].settings["scales_px"] == [40]
+    assert records.load(folder / "record.json").protocols["dense"].settings["scales_px"] == [40]
     assert (folder / "last.ckpt").read_bytes() == checkpoint
 
 
@@ -145,8 +150,7 @@ class Scored(torch.nn.Module):
         return self.network(self.preprocess(images))
 
 
-def test_kept_scores_are_of_the_same_test(evaluate_py, finished: Outcome) -> None:
-    folder = finished.path.parent
+def test_kept_scores_are_of_the_same_test(evaluate_py, finished: Outcome, folder: Path) -> None:
     kept = folder / "scores" / "center.npz"
     assert not kept.exists()
     keep = (f"run={folder}", "evaluation=center", "evaluation.keep_scores=true")
@@ -156,7 +160,7 @@ def test_kept_scores_are_of_the_same_test(evaluate_py, finished: Outcome) -> Non
     assert found.scores.shape == (450, 10)
     assert found.data == finished.record.provenance.data
     right = int((found.scores.argmax(1) == found.labels).sum())
-    assert right == records.load(finished.path).protocols["center"].top1_correct
+    assert right == finished.record.protocols["center"].top1_correct
     assert evaluate_py(*keep).returncode == 0
     assert kept.stat().st_mtime_ns == first  # they were there: nothing was tested
     assert evaluate_py(*keep[:2], "evaluation.center.scale_px=40").returncode == 0
@@ -199,7 +203,7 @@ def test_what_cannot_be_tested_is_named(evaluate_py, arguments, named) -> None:
     assert named in sentence_of(done.stderr)
 
 
-def test_keys_of_a_run_cannot_be_changed_in_a_test(evaluate_py, finished: Outcome) -> None:
+def test_testing_cannot_change_a_runs_keys(evaluate_py, finished: Outcome) -> None:
     done = evaluate_py(f"run={finished.path.parent}", "trainer.precision=64-true")
     assert "trainer.precision belongs to the run" in sentence_of(done.stderr)
 
@@ -264,7 +268,7 @@ def test_scales_that_are_none_are_refused(finished: Outcome, tmp_path: Path, sca
         of_run(folder, {"evaluation": "dense_multi_scale"})
 
 
-def test_a_changed_conf_leaves_a_run_as_it_was(
+def test_changed_conf_leaves_a_run_unchanged(
     finished: Outcome, tmp_path: Path, monkeypatch
 ) -> None:
     conf = Path(shutil.copytree(composition.CONF, tmp_path / "conf"))
@@ -304,7 +308,7 @@ def test_a_checkpoint_of_an_older_commit_is_tested(evaluate_py, tmp_path: Path) 
     assert after.nll == pytest.approx(before["nll"])
 
 
-def test_a_record_of_an_older_version_is_one_line(
+def test_older_record_is_refused_in_one_line(
     evaluate_py, finished: Outcome, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(finished.path.parent, tmp_path / finished.record.run))

@@ -91,7 +91,7 @@ def test_stopped_runs_continue_with_equal_bits(tmp_path, number, status) -> None
     assert process.returncode == status
     assert told.count(f"stopped by {number.name} with its runs, 0 of 2 done; ") == 1
     assert "Traceback" not in told
-    assert not psutil.wait_procs(children, timeout=5)[1]
+    assert not psutil.wait_procs(children, timeout=60)[1]
     assert not list(tmp_path.glob("runs/*/record.json"))
     again = start_runner(*runs)
     assert again.wait(timeout=200) == 0
@@ -160,7 +160,7 @@ def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
     wait_for(lambda: list(tmp_path.glob("runs/*/last.ckpt")), process)
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
-    assert not psutil.wait_procs(children, timeout=20)[1]
+    assert not psutil.wait_procs(children, timeout=60)[1]
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def config() -> RunConfig:
     return compose_config(*TINY)
 
 
-def test_time_left_counts_down_between_the_ends_of_runs(config: RunConfig) -> None:
+def test_time_left_counts_down_between_runs(config: RunConfig) -> None:
     """Eight runs of 100 s each, two at a time."""
     jobs = [Job((), config, {})] * 6
     progress = Progress(pending=jobs, complete=2, trained=2, trained_s=100)
@@ -239,7 +239,7 @@ def test_a_signal_ends_joblibs_workers(tmp_path: Path, number: signal.Signals, s
     wait_for(lambda: len(list(tmp_path.glob("runs/*/last.ckpt"))) == 2, process)
     children, told = stop(process, number)
     assert process.returncode == status, told
-    assert not psutil.wait_procs(children, timeout=5)[1]
+    assert not psutil.wait_procs(children, timeout=60)[1]
     assert "Traceback" not in told
 
 

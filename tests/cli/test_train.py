@@ -306,7 +306,7 @@ def test_a_finished_run_starts_no_ranks(call, finished, monkeypatch) -> None:
     assert call("train.py", *finished, "trainer.devices=3").returncode == 0
 
 
-def test_ranks_that_only_test_need_not_share_a_batch(call, finished, monkeypatch) -> None:
+def test_testing_ranks_need_not_share_a_batch(call, finished, monkeypatch) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda _, command: sys.exit(started.append(command)))
     call("train.py", *finished, "evaluation=[center,ten_view]", "trainer.devices=3")

@@ -69,7 +69,7 @@ def test_what_is_no_activation_is_one_sentence(activation: object, words: list[s
 
 @pytest.mark.parametrize("distribution", ["normal", "uniform", "truncated_normal"])
 @pytest.mark.parametrize("mode", ["fan_in", "fan_out", "average"])
-def test_a_weight_has_the_std_of_its_mode_in_any_distribution(mode: str, distribution: str) -> None:
+def test_weights_have_their_modes_std_in_any_distribution(mode: str, distribution: str) -> None:
     weight = torch.empty(256, 512, 3, 3)
     he_normal_(weight, activation="silu", mode=mode, distribution=distribution)
     both = moments("silu")
@@ -243,7 +243,7 @@ def is_swapped(layer: nn.Module) -> bool:
     return type(layer) is nn.PReLU and layer.forward.__func__ is PReLU.forward
 
 
-def test_new_slopes_learn_in_an_optimizer_that_gets_them() -> None:
+def test_added_slopes_learn_in_their_optimizer() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.PReLU(8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
     swap_prelu(model, relu=True)

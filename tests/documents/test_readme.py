@@ -31,7 +31,7 @@ def test_the_readme_is_two_screens() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-run.md"])
-def test_the_shown_run_is_the_one_that_make_train_makes(page: str) -> None:
+def test_shown_run_is_that_of_make_train(page: str) -> None:
     name = run_id(science(compose_config("activation=prelu", "init=he")))
     shown = (ROOT / page).read_text().partition("<!-- make train -->")[2]
     assert f"\nrun {name} " in shown.partition("<!-- end -->")[0]
@@ -45,7 +45,7 @@ FINDINGS = re.findall(r"^\| (.*results/claims/.*) \|$", README, flags=re.MULTILI
 
 
 @pytest.mark.parametrize("row", FINDINGS)
-def test_a_finding_has_the_numbers_and_the_verdict_of_its_claim(row: str) -> None:
+def test_findings_have_their_claims_numbers_and_verdicts(row: str) -> None:
     found, evidence = row.split(" | ")[1:]
     pages = re.findall(r"\((results/claims/\w+/page\.md)\)", row)
     records = "".join((ROOT / page).read_text() for page in pages)
@@ -65,7 +65,7 @@ def test_a_finding_has_the_numbers_and_the_verdict_of_its_claim(row: str) -> Non
 FOUND = "What the paper says, and what we see here"
 
 
-def test_the_numbers_of_verdicts_are_those_of_the_claims() -> None:
+def test_numbers_of_verdicts_are_the_claims() -> None:
     lines = (RESULTS / "CLAIMS.md").read_text().splitlines()
     head = next(line for line in lines if line.startswith("| images |"))
     row = next(line for line in lines if line.startswith("| 32 px and more | the paper's |"))
@@ -82,7 +82,7 @@ def test_the_numbers_of_verdicts_are_those_of_the_claims() -> None:
     assert {name: number for number, name in shown} == counts
 
 
-def test_settings_beside_the_findings_are_those_of_their_claims() -> None:
+def test_settings_beside_findings_are_their_claims() -> None:
     text = " ".join(section(FOUND).split())
     seeds, epochs = re.search(r"from CIFAR-10, with (\d) seeds and (\d) epochs", text).groups()
     photographs, more_seeds, more_epochs = re.search(
@@ -125,7 +125,7 @@ def test_the_printed_report_is_what_the_code_prints(capsys: pytest.CaptureFixtur
         assert float(word) == pytest.approx(float(other), rel=0.02) if is_number else word == other
 
 
-def test_the_headline_of_a_card_is_that_of_the_entry() -> None:
+def test_shown_headline_is_that_of_the_card() -> None:
     paths = (RESULTS / "benchmark").glob("*.json")
     entries = {path.stem: checked(EntryResults, json.loads(path.read_text())) for path in paths}
     shown = re.search(

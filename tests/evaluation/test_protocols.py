@@ -204,7 +204,7 @@ def test_multi_view_costs_heads_and_trunks() -> None:
     assert multi_view(32, scales_px=[32]).multiply_adds(network, 60, 90) == 2 * trunk + 6 * head
 
 
-def test_dense_and_multi_view_cost_as_much_as_both() -> None:
+def test_combined_testing_costs_as_much_as_both() -> None:
     classifier = Small()
     parts = dense(32, scales_px=[36, 48]), multi_view(32, scales_px=[32, 48, 64])
     both = dense_and_multi_view(32, dense_scales_px=[36, 48], view_scales_px=[32, 48, 64])

@@ -205,7 +205,7 @@ def picky(weight: Tensor, layer: initializers.Layer, generator: torch.Generator)
         ({"init": "zeros", "mode": "empirical"}, {"0.weight", "2.weight"}),
     ],
 )
-def test_layer_that_no_rule_fits_is_left_as_it_was(settings: dict, left: set[str]) -> None:
+def test_layer_that_no_rule_fits_is_kept(settings: dict, left: set[str]) -> None:
     model = nn.Sequential(nn.Linear(16, 32), Step(), nn.Linear(32, 4))
     before = copy.deepcopy(model.state_dict())
     report = initialize(model, batch(8, 16), **settings)

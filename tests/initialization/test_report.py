@@ -84,7 +84,7 @@ def test_what_no_start_cures_is_said(mode: str) -> None:
     assert any("without biases" in sentence for sentence in without)
 
 
-def test_vanishing_signals_and_what_is_left_are_warned_of() -> None:
+def test_vanishing_responses_and_skipped_layers_are_warned_of() -> None:
     report = initialize(chain(nn.ReLU()), (64, WIDTH), init="lecun")
     assert ["vanishes" in sentence for sentence in report.warnings] == [True]
     model = nn.Sequential(nn.Linear(WIDTH, 8), nn.ReLU())
@@ -113,13 +113,13 @@ class Shared(nn.Module):
 
 
 @pytest.mark.parametrize("mode", ["forward", "empirical"])
-def test_a_shared_layer_is_warned_of_at_its_last_use(mode: str) -> None:
+def test_shared_layer_is_warned_of_at_last_use(mode: str) -> None:
     (sentence,) = initialize(Shared(), (64, WIDTH), mode=mode).warnings
     assert all(word in sentence for word in ("vanishes", "layer.weight", "at its last use"))
     assert "mode=" not in sentence  # which changes nothing of it
 
 
-def test_borders_that_theory_leaves_out_are_measured_and_corrected() -> None:
+def test_borders_are_measured_and_corrected() -> None:
     model = nn.Sequential(
         *(m for _ in range(12) for m in (nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()))
     )
@@ -171,7 +171,7 @@ DIGITS = ("data=digits8", "logger=none", "data.num_workers=0")
 @pytest.mark.parametrize(
     "settings", [("model=mlp",), ("model=mini",), ("model=resnet20", "model.width=0.5")], ids=str
 )
-def test_a_run_with_an_empirical_start_has_responses_of_one(
+def test_run_with_empirical_start_has_unit_responses(
     settings: tuple[str, ...], tmp_path: Path
 ) -> None:
     given = (*DIGITS, *settings, "activation=gelu", "init.mode=empirical", "init.fc_std=null")
@@ -187,7 +187,7 @@ def test_a_run_with_an_empirical_start_has_responses_of_one(
     assert all(math.isfinite(entry.std_asked) for entry in report)
 
 
-def test_the_mode_of_a_run_is_part_of_its_name_only_when_it_is_empirical() -> None:
+def test_empirical_mode_alone_is_part_of_the_id() -> None:
     usual, same, other = (
         science(compose_config(*DIGITS, "model=mlp", "init.fc_std=null", *more))
         for more in ((), ("init.mode=closed_form",), ("init.mode=empirical",))

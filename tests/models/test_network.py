@@ -41,7 +41,7 @@ def test_every_parameter_gets_a_gradient(activation, model: str) -> None:
     assert counted == sum(shape.parameters for shape in network.shapes)
 
 
-def test_signals_of_1_by_n_get_one_dimensional_layers() -> None:
+def test_signals_get_one_dimensional_layers() -> None:
     rows = compose_config("model=stages", "data=mnist1d").model.rows
     network = Network(
         expand(rows, width=0.25, classes=10), A.relu, channels=1, input_px=40, signal=True

@@ -203,7 +203,7 @@ def test_large_models_of_a_claim_share_a_column() -> None:
     assert "Ours on imagenette: each arm at its own rate, width" in table
 
 
-def test_std_of_fully_connected_layers_is_part_of_the_setting() -> None:
+def test_fc_std_is_part_of_the_setting() -> None:
     small = record("table2/relu", 0, 30.0, data="digits")
     text = rendered(small, altered(small, {"science.init.fc_std": None}))
     assert text.count("images, large fc std, chosen") == text.count("images, chosen")

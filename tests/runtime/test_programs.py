@@ -155,7 +155,7 @@ def test_programs_import_from_the_working_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_what_is_imported_first_is_exempt_from_garbage_collection() -> None:
+def test_first_imports_are_exempt_from_garbage_collection() -> None:
     """At exit it is not, and a second call, which would keep the garbage of runs, exempts none."""
     code = """
 import atexit, gc

@@ -169,7 +169,6 @@ def test_a_server_failing_midway_gets_the_rest_later(record, folder, monkeypatch
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
     with serving() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
-        started = time.monotonic()
         with opened(record, folder, "logger.wandb.finish_timeout_s=3") as loggers:
             log_history(loggers, record.history[:4])
             until(lambda: server.steps(record.run) == TWELVE[:4])
@@ -179,7 +178,6 @@ def test_a_server_failing_midway_gets_the_rest_later(record, folder, monkeypatch
             server.failure = failure
             log_history(loggers, record.history[:8])
             log_results(loggers, record)
-        assert time.monotonic() - started < 90
         note = loggers[0].note
         assert note is not None
         assert f"scripts/evaluate.py run={folder} logger=wandb" in note

@@ -74,7 +74,7 @@ def test_ckpt_path_continues_the_same_run(tiny, tmp_path: Path) -> None:
         train(tiny("evaluation=center", "seed=1", f"ckpt_path={last}"), {})
 
 
-def test_command_with_ckpt_path_continues_where_it_was_killed(tiny, tmp_path: Path) -> None:
+def test_killed_command_with_ckpt_path_continues(tiny, tmp_path: Path) -> None:
     asked = ("evaluation=center", "checkpoint.every_n_steps=2")
     cut(tiny(*asked), 9)
     folder = tiny().runs_dir / run_id(science(tiny(*asked)))
@@ -125,7 +125,7 @@ def test_run_without_time_has_an_epoch(tiny, interval: str, epochs: int, stopped
     assert (record.epochs, record.stopped_by) == (1, stopped_by)
 
 
-def test_time_may_be_over_when_a_killed_run_continues(tiny, monkeypatch) -> None:
+def test_time_may_be_over_on_continuing(tiny, monkeypatch) -> None:
     asked = ("checkpoint.every_n_steps=2", *timer("seconds: 1", "step"))
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=0.0)
     monkeypatch.setattr("pytorch_lightning.callbacks.timer.time", clock)

@@ -66,7 +66,8 @@ def test_ranks_count_the_units_that_differ(init: str, expected: int, tmp_path) -
 def test_way_of_an_epoch_is_measured(tmp_path) -> None:
     """One step an epoch is a straight line. Behind a sigmoid one image alone gives all of a unit's
     weights one sign."""
-    whole, single = ("data.batch_size=1347", "data.protocol=paper"), ("data.batch_size=1",)
+    whole = ("data.batch_size=1347", "data.protocol=paper")
+    single = ("data.batch_size=1", "trainer.max_epochs=1")
     one = train(small(tmp_path, "callbacks=zigzag", *whole), {}).record
     assert [row["straight/fc"] for row in one.history] == pytest.approx([1, 1])
     config = small(tmp_path, "callbacks=zigzag", "activation=sigmoid", *single)

@@ -90,7 +90,7 @@ def ended(process: subprocess.Popen, others: list[psutil.Process] = ()) -> str:
     """Wait for a run that must fail, and return what it says; nothing is left of it."""
     _, said = process.communicate(timeout=ENDS_S)
     assert process.returncode != 0, said
-    assert not psutil.wait_procs(others, timeout=5)[1]
+    assert not psutil.wait_procs(others, timeout=60)[1]
     return said
 
 

@@ -86,10 +86,7 @@ def test_vanished_host_ends_the_run(hosts, tmp_path) -> None:
             assert time.monotonic() < end, started["a"].poll()
             time.sleep(0.1)
         ip("-n", hosts["a"], "link", "set", "wire", "down")
-        cut = time.monotonic()
         _, err = started["a"].communicate(timeout=120)
-        # torchrun gives its processes half a minute to leave
-        assert time.monotonic() - cut < 15 + 60
         assert started["a"].returncode != 0
         assert "lost the other processes (" in err
         assert "the same command goes on from the last checkpoint" in err

@@ -83,7 +83,7 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     assert record.class_names == [str(digit) for digit in range(10)]
 
 
-def test_dense_and_multi_view_testing_is_their_mean_without_a_second_pass(tmp_path, monkeypatch):
+def test_combined_testing_averages_both_in_one_pass(tmp_path, monkeypatch):
     places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     both = ("evaluation=[dense_multi_scale,multi_view,dense_and_multi_view]",)
     sizes = ("data.dense_scales_px=[8,11]", "data.view_scales_px=[8,10,12]")
@@ -128,7 +128,7 @@ def test_protocols_of_the_users_need_not_be_comparable(tiny) -> None:
     assert record.protocols["a"].top1_errors == record.protocols["b"].top1_errors
 
 
-def test_no_bar_on_a_terminal_where_none_is_asked_for(tiny, monkeypatch) -> None:
+def test_terminal_shows_no_bar_unasked(tiny, monkeypatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     tiny_config = tiny("trainer.max_epochs=1", "trainer.enable_progress_bar=false")
     assert train(tiny_config, CHOICES).record.status == "finished"
@@ -291,7 +291,7 @@ def test_a_resumed_run_has_equal_bits(tiny, whole, step: int, workers: int) -> N
     assert numbers(whole.record) == numbers(continued.record)
 
 
-def test_a_run_stopped_within_an_epoch_has_its_whole_loss(tiny, whole) -> None:
+def test_run_stopped_within_an_epoch_has_whole_loss(tiny, whole) -> None:
     config = tiny(*DROPS, "checkpoint.every_n_steps=1")
     cut(config, 2)
     assert numbers(train(config, CHOICES).record) == numbers(whole.record)
