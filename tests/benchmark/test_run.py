@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 import yaml
@@ -178,20 +177,46 @@ def test_interrupted_entry_goes_on(tiny_entry: Entry, tmp_path: Path, monkeypatc
     assert run_entry(tiny_entry, "quick") == entry  # nothing is run again
     assert run_entry(tiny_entry, "full") == entry  # runs of other tasks stay
     assert load(save(tmp_path / "results", entry)) == entry
-    for change, message in objectionable(tiny_entry, entry).items():
-        path = save(tmp_path / "results", entry)
-        path.write_text(json.dumps(json.loads(path.read_text()) | json.loads(change)))
+
+
+def run_name(entry: Entry, rate: float, seed: int) -> str:
+    config = entry.config(benchmark().tasks["tiny"])
+    return run_id(science(config.replaced({"optim.lr": rate, "seed": seed})))
+
+
+@pytest.fixture
+def complete(tiny_entry: Entry) -> EntryResults:
+    """The entry's results as a file may hold them, with errors that are made up."""
+    errors = {0.03: 50.0, 0.1: 20.0, 0.3: 40.0}
+    planned = [(rate, seed) for rate in errors for seed in (1000, 1001)]
+    planned += [(0.1, seed) for seed in range(5)]
+    facts = {"data": benchmark().tasks["tiny"].data, "commit": "0123456789"}
+    runs = [
+        run("tiny", rate, seed, errors[rate]).model_copy(
+            update={**facts, "run": run_name(tiny_entry, rate, seed)}
+        )
+        for rate, seed in planned
+    ]
+    changes = {"overrides": tiny_entry.overrides, "benchmark": benchmark().hash}
+    return results("elu", []).model_copy(update={**changes, "runs": tuple(runs)})
+
+
+def test_false_entry_is_refused(tiny_entry: Entry, complete: EntryResults, tmp_path: Path) -> None:
+    path = save(tmp_path, complete)
+    assert load(path) == complete
+    text = path.read_text()
+    for change, message in objectionable(tiny_entry, complete).items():
+        path.write_text(json.dumps(json.loads(text) | json.loads(change)))
         with pytest.raises(InputError, match=message):
             load(path)
-    mish = save(tmp_path / "results", entry).rename(tmp_path / "results" / "mish.json")
+    mish = save(tmp_path, complete).rename(tmp_path / "mish.json")
     with pytest.raises(InputError, match="its entry is elu; name entry and file so"):
         load(mish)
 
 
 def objectionable(tiny_entry: Entry, entry: EntryResults) -> dict[str, str]:
     """What may be wrong with an entry's file: changes of it as JSON, and the message."""
-    config = tiny_entry.config(benchmark().tasks["tiny"])
-    other = run_id(science(config.replaced({"optim.lr": 0.01, "seed": 3})))
+    other = run_name(tiny_entry, 0.01, 3)
     *rows, last = entry.model_dump(mode="json")["runs"]
 
     def changed(**changes: object) -> str:
@@ -251,28 +276,19 @@ def test_data_of_a_user_may_lack(
 
 
 def test_results_that_were_made_elsewhere_stay(
-    tiny_entry: Entry, tmp_path: Path, monkeypatch
+    tiny_entry: Entry, complete: EntryResults, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(provenance, "is_changed", lambda: False)
-    there = run_entry(tiny_entry, "quick")
-    here = Entry.of(["activation=elu", f"runs_dir={tmp_path}/others", tiny_entry.places[1]])
-    pilot = there.model_copy(update={"runs": there.runs[:-1], "cost": 1.5})
-    assert pilot.runs[-1].seed == there.runs[-1].seed - 1
-    calls: list[Overrides] = []
-
-    def run_all(runs: Sequence[Overrides], *rest: Any) -> dict[Overrides, str]:
-        calls.extend(runs)
-        return run_in_this_process(runs, *rest)
-
-    monkeypatch.setattr(running, "run_all", run_all)
-    whole = run_entry(here, "quick", before=pilot)
-    assert len(calls) == 1  # what was missing
-    assert whole == there.model_copy(update={"cost": 1.5})
-    dirty = [run.model_copy(update={"commit": "c0dec0de-dirty"}) for run in there.runs]
-    nowhere = Entry.of(["activation=elu", f"runs_dir={tmp_path}/third", tiny_entry.places[1]])
-    monkeypatch.setattr(running, "run_all", lambda runs, *_: calls.extend(runs) or {})
-    run_entry(nowhere, "quick", before=there.model_copy(update={"runs": tuple(dirty)}))
-    assert len(calls) == 1 + 6  # nothing of uncommitted code stays: the whole search
+    pilot = complete.model_copy(update={"runs": complete.runs[:-1], "cost": 1.5})
+    whole = run_entry(tiny_entry, "quick", before=pilot)
+    assert (whole.gap("tiny"), whole.cost) == (None, 1.5)
+    assert whole.runs[:-1] == pilot.runs
+    assert len(list(tmp_path.glob("runs/*/record.json"))) == 1  # what was missing
+    asked: list[Overrides] = []
+    monkeypatch.setattr(running, "run_all", lambda runs, *_: asked.extend(runs) or {})
+    dirty = [run.model_copy(update={"commit": "c0dec0de-dirty"}) for run in complete.runs]
+    run_entry(tiny_entry, "quick", before=complete.model_copy(update={"runs": tuple(dirty)}))
+    assert len(asked) == 6  # nothing of uncommitted code stays: the whole search
 
 
 @pytest.mark.parametrize("name", ["f", "g"])
@@ -340,58 +356,72 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     )
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
     assert " runs done, 0 to do\n" in done.stderr
-    text = (folder / "elu.json").read_text()
-    *rows, last = json.loads(text)["runs"]
-    others = json.loads(text)["runs"][1:]
-    dirty, unknown = ({"commit": f"{'c0de' * 3}{mark}"} for mark in ("-dirty", ""))
-    own = {"entry": "my_file.f", "overrides": ["activation=relu", "activation._target_=my_file.f"]}
+
+
+DIRTY, UNKNOWN = ({"commit": f"{'c0de' * 3}{mark}"} for mark in ("-dirty", ""))
+
+
+def test_incomplete_or_uncommitted_entry_is_named(complete, call, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(filed, "has_commit", lambda commit: not commit.startswith("c0de"))
     monkeypatch.setattr(filed, "WITHOUT_COMMIT", ())
+    *rows, last = complete.model_dump(mode="json")["runs"]
+    own = {"entry": "my_file.f", "overrides": ["activation=relu", "activation._target_=my_file.f"]}
+    path = save(tmp_path / "benchmark", complete)
+    text = path.read_text()
     for changes, reason in (
         ({}, None),
         ({"runs": [*rows, last | {"commit": None}]}, "the commit of its code is not known"),
-        (own, f"commit {last['commit']} has no my_file.py; commit it"),
+        (own, "commit 0123456789 has no my_file.py; commit it"),
         ({"runs": []}, "tiny: 11 runs missing; run the entry again"),
     ):
         entry = checked(EntryResults, json.loads(text) | changes)
         assert str(entry.objection()).startswith(str(reason))
     for runs, reason in (
         (rows, "tiny: 1 run missing; run the entry again with size=quick"),
-        (others, "tiny: 6 runs missing; run the entry again with size=quick"),
-        ([*rows, last | dirty], "the code of 1 run(s) was not committed"),
-        ([*rows, last | unknown], f"its code is that of commit {'c0de' * 3}, which this"),
+        ([*rows[1:], last], "tiny: 6 runs missing; run the entry again with size=quick"),
+        ([*rows, last | DIRTY], "the code of 1 run(s) was not committed"),
+        ([*rows, last | UNKNOWN], f"its code is that of commit {'c0de' * 3}, which this"),
     ):
-        (folder / "elu.json").write_text(json.dumps(json.loads(text) | {"runs": runs}))
+        path.write_text(json.dumps(json.loads(text) | {"runs": runs}))
         for command in ("check", "leaderboard"):
-            refused = call("scripts/benchmark.py", command, *options)
+            refused = call("scripts/benchmark.py", command, "--results", tmp_path)
             assert refused.returncode == 1
-            assert refused.stderr.startswith(f"error: {folder}/elu.json: {reason}")
-    (folder / "elu.json").write_text(text)
-    refused = call("scripts/benchmark.py", "admission", *options)
-    assert refused.returncode == 1
-    assert "no task that both identity and relu ran" in refused.stderr
-    before = sorted(folder.rglob("*"))
+            assert refused.stderr.startswith(f"error: {path}: {reason}")
+
+
+def test_unusable_activation_writes_nothing(tiny_entry, tmp_path, call, monkeypatch) -> None:
+    results, places = tmp_path / "results", tiny_entry.places
     missing = ["activation=relu", "activation._target_=not.there"]
-    done = call("scripts/benchmark.py", *missing, *places, *options)
+    done = call("scripts/benchmark.py", *missing, *places, "--results", results)
     assert done.returncode == 1
     assert "cannot be imported (No module named 'not')" in done.stderr.splitlines()[-1]
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "leaves.py").write_text("raise SystemExit(2)\n")
-    done = call("scripts/benchmark.py", "activation=leaves.f", *places, *options)
+    done = call("scripts/benchmark.py", "activation=leaves.f", *places, "--results", results)
     assert "cannot be imported (SystemExit(2))" in done.stderr.splitlines()[-1]
-    assert sorted(folder.rglob("*")) == before
+    assert not list(results.rglob("*.*"))
     spec = benchmark()
     outside = {"tiny": spec.tasks["tiny"].model_copy(update={"outside": True})}
     changed = spec.model_copy(update={"tasks": outside})
-    with monkeypatch.context() as patched:
-        patched.setattr(running, "benchmark", lambda: changed)
-        with pytest.raises(InputError, match="cannot be imported"):
-            run_entry(Entry.of([*missing, *places]), "quick")
-    done = call("scripts/benchmark.py", "activation=elu", "size=huge", *options)
-    assert done.stderr == "error: size=huge is not known; give one of: quick, full\n"
-    for words in (["leaderbord"], ["check", "activation=elu"]):
-        done = call("scripts/benchmark.py", *words, *options)
-        assert done.returncode == 2
-        assert done.stderr.startswith(f"error: {words[0]} is not a command to use here; give")
+    monkeypatch.setattr(running, "benchmark", lambda: changed)
+    with pytest.raises(InputError, match="cannot be imported"):
+        run_entry(Entry.of([*missing, *places]), "quick")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "refusal"),
+    [
+        (["admission"], 1, "no task that both identity and relu ran"),
+        (["activation=elu", "size=huge"], 1, "size=huge is not known; give one of: quick, full"),
+        (["leaderbord"], 2, "leaderbord is not a command to use here; give"),
+        (["check", "activation=elu"], 2, "check is not a command to use here; give"),
+    ],
+)
+def test_unusable_words_are_refused(call, complete, tmp_path, words, status, refusal) -> None:
+    save(tmp_path / "benchmark", complete)
+    done = call("scripts/benchmark.py", *words, "--results", tmp_path)
+    assert done.returncode == status
+    assert refusal in done.stderr
 
 
 @pytest.mark.parametrize("command", ["check", "leaderboard", "activation=mish"])
