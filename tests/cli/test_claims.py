@@ -48,10 +48,9 @@ def test_missing_runs_are_those_without_a_record(tmp_path: Path) -> None:
     assert missing.keys() - left.keys() == {done}
 
 
-@pytest.mark.process
-def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
-    """The smallest claim, with half its seeds, as `make claims` does it in a copy of the project:
-    20 runs."""
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the project that has the smallest claim alone, with half its seeds."""
     place = tmp_path / "project"
     for name in ("src", "conf", "scripts"):
         shutil.copytree(ROOT / name, place / name)
@@ -75,7 +74,13 @@ def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
     # for five
     text = asked.read_text().replace("seeds: 10", "seeds: 5").replace("[0.97, 1.03]", "[0.9, 1.1]")
     asked.write_text(text)
-    environment = {**ENVIRONMENT, "PYTHONPATH": str(place / "src")}
+    return place
+
+
+@pytest.mark.process
+def test_a_claim_is_run_broken_completed_and_judged(project: Path) -> None:
+    """As `make claims` does it: 20 runs."""
+    place, environment = project, {**ENVIRONMENT, "PYTHONPATH": str(project / "src")}
 
     def call(*arguments: str, status: int = 0) -> str:
         options = {"cwd": place, "env": environment, "capture_output": True, "text": True}

@@ -166,32 +166,26 @@ def test_other_images_are_refused(known: Images, tmp_path: Path, change, reason:
         tiny_imagenet(str(root), str(tmp_path / "cache"))
 
 
-def test_unknown_annotation_is_refused(known: Images, tmp_path: Path) -> None:
-    root = write_official(known, tmp_path / "there")
-    annotations = root / FOLDER / "val" / "val_annotations.txt"
-    annotations.write_text(annotations.read_text().replace("val_0.JPEG", "val_99.JPEG"))
-    with pytest.raises(InputError, match="val has not 2 images of each"):
-        tiny_imagenet(str(root), str(tmp_path / "cache"))
+UNREADABLE = rf"{FOLDER} cannot be read \(.*\); get it again from"
 
 
-def lose_annotations(path: Path) -> None:
-    path.unlink()
-
-
-def damage_annotations(path: Path) -> None:
-    path.write_bytes(b"\xff\xfe no tabs\n")
-
-
-@pytest.mark.parametrize("damage", [lose_annotations, damage_annotations])
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda text: text.replace(b"val_0.JPEG", b"val_99.JPEG"), "val has not 2 images of each"),
+        (lambda text: b"\xff\xfe no tabs\n", UNREADABLE),
+        (lambda text: None, UNREADABLE),  # the file is not there
+    ],
+)
 @pytest.mark.parametrize("has_test", [True, False])
-def test_unusable_annotations_are_one_line(
-    known: Images, tmp_path: Path, damage: Callable[[Path], None], has_test: bool
-) -> None:
+def test_false_annotations_are_one_line(known, tmp_path, damage, reason, has_test) -> None:
     base = write_official(known, tmp_path / "there") / FOLDER
-    damage(base / "val" / "val_annotations.txt")
+    annotations = base / "val" / "val_annotations.txt"
+    content = damage(annotations.read_bytes())
+    annotations.unlink() if content is None else annotations.write_bytes(content)
     if not has_test:
         shutil.rmtree(base / "test")
-    with pytest.raises(InputError, match=rf"{FOLDER} cannot be read \(.*\); get it again from"):
+    with pytest.raises(InputError, match=reason):
         tiny_imagenet(str(tmp_path / "there"), str(tmp_path / "cache"))
 
 
@@ -203,16 +197,25 @@ def test_half_unpacked_folder_is_named(known: Images, tmp_path: Path) -> None:
         tiny_imagenet(str(root), str(tmp_path / "cache"))
 
 
+ANNOTATIONS = f"{FOLDER}/val/val_annotations.txt"
+IMAGE = f"{FOLDER}/train/{WNIDS[0]}/images/{WNIDS[0]}_0.JPEG"
+
+
+def replace_member(path: Path, name: str, body: bytes | None) -> None:
+    """Write an archive again with another member of this name, or without one."""
+    with zipfile.ZipFile(path) as archive:
+        members = {other: archive.read(other) for other in archive.namelist()}
+    members |= {name: body}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for other, content in members.items():
+            if content is not None:
+                archive.writestr(other, content)
+
+
 def test_false_size_fills_no_memory(known: Images, tmp_path: Path) -> None:
     """A member of 64 MB that claims 1,000 bytes."""
-    path = write_archive(known, tmp_path / "there") / ARCHIVE
-    wrong, size = f"{FOLDER}/val/val_annotations.txt", 2**26
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist() if name != wrong}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, body in members.items():
-            archive.writestr(name, body)
-        archive.writestr(wrong, bytes(size))
+    path, size = write_archive(known, tmp_path / "there") / ARCHIVE, 2**26
+    replace_member(path, ANNOTATIONS, bytes(size))
     claimed = path.read_bytes().replace(size.to_bytes(4, "little"), (1000).to_bytes(4, "little"))
     path.write_bytes(claimed)
     tracemalloc.start()
@@ -228,24 +231,19 @@ def test_missing_data_are_named_with_their_address(tmp_path: Path) -> None:
         tiny_imagenet(str(tmp_path), str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "no zip", "giant member", "no annotations"])
-def test_hostile_archive_is_one_line(known: Images, tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-300]),
+        lambda path: path.write_bytes(b"PK\x03\x04"),
+        lambda path: replace_member(path, IMAGE, bytes(2**24)),
+        lambda path: replace_member(path, ANNOTATIONS, None),
+    ],
+    ids=["cut", "no zip", "giant member", "no annotations"],
+)
+def test_hostile_archive_is_one_line(known: Images, tmp_path: Path, damage) -> None:
     path = write_archive(known, tmp_path / "there") / ARCHIVE
-    if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-300])
-    elif damage == "no zip":
-        path.write_bytes(b"PK\x03\x04")
-    else:
-        wrong = f"{FOLDER}/train/{WNIDS[0]}/images/{WNIDS[0]}_0.JPEG"
-        if damage == "no annotations":
-            wrong = f"{FOLDER}/val/val_annotations.txt"
-        with zipfile.ZipFile(path) as archive:
-            members = {name: archive.read(name) for name in archive.namelist() if name != wrong}
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, body in members.items():
-                archive.writestr(name, body)
-            if damage == "giant member":
-                archive.writestr(wrong, bytes(2**24))
+    damage(path)
     with pytest.raises(InputError, match=rf"{ARCHIVE} cannot be read \(.*\); get it again from"):
         tiny_imagenet(str(path.parent), str(tmp_path / "cache"))
 
