@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from committed import CLAIMS, stored
+from committed import CLAIMS
 from made_up import altered, ensemble
 from rectifiers.claims.archive import (
     add,
@@ -44,26 +44,6 @@ RECORDS = [
 def signal_records(count: int) -> list[TrainingRecord]:
     """Return records that the claim `signal` ran, sorted by run id."""
     return [record for record in RECORDS if owner(record) == "signal"][:count]
-
-
-def test_committed_files_hold_each_run_once() -> None:
-    of_claims = [place for place in stored() if place.startswith("claims/")]
-    runs = []
-    for place in of_claims:
-        names = [record.run for _, record in stored()[place]]
-        assert names == sorted(names)
-        runs += names
-    assert len(of_claims) > 50
-    assert len(set(runs)) == len(runs)
-
-
-def test_committed_files_are_what_collecting_writes() -> None:
-    for place, lines in stored().items():
-        if place.startswith("claims/"):
-            records = [record for _, record in lines]
-            assert [to_json(record).encode() for record in records] == [text for text, _ in lines]
-            assert {owner(record) for record in records} == {place.split("/")[1]}
-            assert [reason for r in records if (reason := claim_exclusion_reason(r))] == []
 
 
 def test_loading_returns_the_records_that_were_added(tmp_path: Path) -> None:
