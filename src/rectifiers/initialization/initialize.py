@@ -16,6 +16,7 @@ from rectifiers.activations import as_module
 from rectifiers.gains import Activation, Mode, moments
 from rectifiers.initialization import tracing
 from rectifiers.initialization.distributions import LayerCall, Trace
+from rectifiers.initialization.example import arguments
 from rectifiers.initialization.report import (
     GROWTH_LIMIT,
     LARGEST_BIAS,
@@ -31,7 +32,6 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 
 MODES = {"forward": "he", "backward": "he_backward", "average": "he_average", "empirical": "he"}
-BATCHES = ([True], [True, True])  # tensors in a DataLoader's list: inputs, and maybe labels
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 _Values = dict[str, list[tuple[Tensor, Tensor]]]  # by layer, its tensors with their values before
 BASIN = 3.0  # E[y^2] of an example from which a corrected network returns to 1
@@ -57,8 +57,8 @@ def initialize(
     sums on the longest way, so that the sums do not grow with depth.
 
     example_input: a batch of data; a tuple of what the forward method takes; a batch of a
-        DataLoader, whose labels are left out; or the shape of a batch of standard normal numbers,
-        such as (8, 3, 32, 32), or a tuple of such shapes.
+        DataLoader, whose labels are left out; a dictionary of keyword arguments; or the shape of a
+        batch of standard normal numbers, such as (8, 3, 32, 32), or a tuple of such shapes.
     init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`; "lsuv"
         measures responses, so that its example should be a batch of the data.
     activation: what all layers but the first are taken to read, as for `gain`, instead of what the
@@ -87,15 +87,15 @@ def initialize(
     """
     rule, name = _rule(init, mode)
     initializers.check_bias("bias", bias)
-    example, is_measured = _arguments(model, example_input), mode == "empirical"
+    (args, kwargs), is_measured = arguments(model, example_input), mode == "empirical"
     given = None if activation is None else as_module(activation)
     before: _Values = {}
     try:
         # a first run shows the structure of the network, which the shares and the gradients need
         sketch = _Filler(initializers.he, bias, seed, given, Trace(), before)
-        structure = tracing.run(model, example, sketch.fill)
+        structure = tracing.run(model, args, sketch.fill, kwargs=kwargs)
         filler = _Filler(rule, bias, seed, given, structure, before, is_measured=is_measured)
-        trace = tracing.run(model, example, filler.fill, empirical=is_measured)
+        trace = tracing.run(model, args, filler.fill, kwargs=kwargs, empirical=is_measured)
     except BaseException:
         _restore(before)
         raise
@@ -361,42 +361,5 @@ def propagation(model: nn.Module, example_input: Any) -> Propagation:
         >>> abs(predicted - measured) < 0.1
         True
     """
-    return Propagation(tracing.run(model, _arguments(model, example_input)).responses)
-
-
-def _arguments(model: nn.Module, example: Any) -> tuple[Any, ...]:
-    """Return the positional arguments of a forward pass on `example`: a tensor, a tuple of
-    arguments, a batch of a DataLoader with labels that the model does not take, or one or several
-    shapes, of which standard normal numbers are made, always the same ones."""
-    if not isinstance(model, nn.Module):
-        return (example,)  # which `tracing.run` refuses
-    if _is_shape(example):
-        if len(example) == 1:
-            raise InputError(
-                f"example_input={example} is a shape without a batch dimension; give a batch, such "
-                f"as (64, {example[0]})"
-            )
-        example = (example,)
-    if isinstance(example, tuple) and example and all(map(_is_shape, example)):
-        first = next(model.parameters(), torch.empty(0))
-        generator = torch.Generator().manual_seed(0)
-        drawn = [torch.randn(shape, generator=generator) for shape in example]
-        example = tuple(drawn if first.is_meta else [x.to(first) for x in drawn])
-    if isinstance(example, list) and [isinstance(x, Tensor) for x in example] in BATCHES:
-        example = tuple(example)
-    if not isinstance(example, tuple):
-        return (example,)
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(model.forward).parameters.values()
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return example
-    return example[: max(1, sum(p.kind in kinds for p in parameters))]
-
-
-def _is_shape(value: Any) -> bool:
-    """Return whether a value is a tuple of sizes."""
-    if not isinstance(value, tuple) or not value or any(type(size) is not int for size in value):
-        return False
-    if min(value) < 1:
-        raise InputError(f"example_input={value} is no shape; give sizes of at least 1")
-    return True
+    args, kwargs = arguments(model, example_input)
+    return Propagation(tracing.run(model, args, kwargs=kwargs).responses)

@@ -10,7 +10,7 @@ before it have their weights already."""
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -49,9 +49,10 @@ def run(
     example: tuple[Any, ...],
     on_layer: Callable[[LayerCall, Respond], None] = lambda call, respond: None,
     *,
+    kwargs: Mapping[str, Any] | None = None,
     empirical: bool = False,
 ) -> Trace:
-    """Run `model` on `example`, its positional arguments, and return what was found.
+    """Run `model` on `example`, its positional arguments, and `kwargs`; return what was found.
 
     empirical: whether responses are followed with the mean square that is measured of them, and not
     with the one that follows from the weights.
@@ -65,10 +66,12 @@ def run(
         InputError: where the model cannot be run on the example, or the example holds no numbers
         but 0.
     """
-    _check(model, example)
+    named = dict(kwargs or {})
+    _check(model, (*example, *named.values()))
     tracer = _Tracer(model, on_layer, empirical)
     inputs = [x.clone() if isinstance(x, Tensor) else x for x in example]
-    for x in inputs:
+    named = {name: x.clone() if isinstance(x, Tensor) else x for name, x in named.items()}
+    for x in (*inputs, *named.values()):
         if isinstance(x, Tensor) and x.is_floating_point():
             _set(x, measured(x, "the input"))
     # compiled modules run uncompiled: a compiler would look into the tracer
@@ -81,23 +84,26 @@ def run(
         tracer,
     ):
         try:
-            model(*inputs)
+            model(*inputs, **named)
         except InputError:
             raise
         except Exception as error:
-            raise _cannot_run(model, inputs, error) from error
+            raise _cannot_run(model, inputs, named, error) from error
     return tracer.trace
 
 
-def _cannot_run(model: nn.Module, inputs: Sequence[Any], error: Exception) -> InputError:
+def _cannot_run(
+    model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any], error: Exception
+) -> InputError:
     """Return the error that says what the model was given, why it failed, and what to give."""
-    shapes = ", ".join(str(tuple(x.shape)) for x in inputs if isinstance(x, Tensor))
-    kind = type(inputs[0] if inputs else ()).__name__
+    every = (*inputs, *named.values())
+    shapes = ", ".join(str(tuple(x.shape)) for x in every if isinstance(x, Tensor))
+    kind = type(inputs[0] if inputs else named or ()).__name__
     given = f"shape {shapes}" if shapes else f"type {kind}"
     remedy = "give a batch in the shape and type its layers read, or a shape, as (64, 3, 32, 32)"
     signature = inspect.signature(model.forward)
     try:
-        signature.bind(*inputs)
+        signature.bind(*inputs, **named)
     except TypeError:
         needed = [p.name for p in signature.parameters.values() if p.default is p.empty]
         remedy = f"give a tuple of what its forward method takes: {', '.join(needed)}"
@@ -124,6 +130,10 @@ def _check(model: nn.Module, example: tuple[Any, ...]) -> None:
         problem = f"{kind} has lazy layers without weights yet; run it once on example_input before"
     elif any(x.is_meta for x in (*model.parameters(), *inputs)):
         problem = f"{kind} or example_input is on device meta; use to_empty(device=...) before"
+    elif any(hasattr(p, "full_tensor") for p in model.parameters()):  # of DTensor
+        problem = f"{kind} has sharded weights (DTensor); give it before fully_shard or parallelize"
+    elif _is_quantised(model):
+        problem = f"{kind} has quantised layers, whose weights are no floats; give it before that"
     elif not all(bool(x.isfinite().all()) for x in numbers):
         problem = "example_input holds NaN or infinite numbers; give a batch without them"
     elif numbers and not any(bool(x.any()) for x in numbers):
@@ -131,6 +141,12 @@ def _check(model: nn.Module, example: tuple[Any, ...]) -> None:
     else:
         return
     raise InputError(problem)
+
+
+def _is_quantised(model: nn.Module) -> bool:
+    packed = any(".quantized" in type(module).__module__ for module in model.modules())
+    floats = (p.is_floating_point() or p.is_complex() for p in model.parameters())
+    return packed or not all(floats)
 
 
 @contextmanager
