@@ -18,6 +18,8 @@ PUBLIC = {
     "moments": "gains:moments",
     "gain": "gains:gain",
     "he_normal_": "gains:he_normal_",
+    "audit": "initialization.audit:audit",
+    "dead_units": "initialization.audit:dead_units",
     "initialize": "initialization.initialize:initialize",
     "propagation": "initialization.initialize:propagation",
     "stability": "theory.stability:stability",

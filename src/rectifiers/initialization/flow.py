@@ -26,11 +26,16 @@ class LayerFlow:
     gradient: the sum of the squared derivatives with respect to the responses, divided by that of
         the outputs, whose derivatives are drawn from N(0, 1). 1 in a chain of orthogonal layers,
         whatever their widths and map sizes; 0 where nothing reaches them.
+    second_in: E[x^2] of what the layer reads.
+    alive: which of its units get a gradient on any example, bool [units]; None where none comes
+        back.
     """
 
     second: float
     correlation: float | None
     gradient: float = 0.0
+    second_in: float = math.nan
+    alive: Tensor | None = None
 
 
 @dataclass
@@ -41,11 +46,13 @@ class Flow:
     gradients: by the name of every parameter with requires_grad, the sum of its squared
         derivatives, in units of that of the outputs; None where the run does not depend on it.
     used: the names of the parameters that the run has read.
+    derivatives: by parameter, those whose squares `gradients` sums, in their own units.
     """
 
     layers: dict[str, LayerFlow]
     gradients: dict[str, float | None]
     used: set[str]
+    derivatives: dict[str, Tensor | None]
 
 
 def measure(
@@ -84,7 +91,7 @@ def measure(
         name: None if g is None else _sum_of_squares(g) / total
         for name, g in zip(parameters, found, strict=False)
     }
-    return Flow(watch.layers, gradients, watch.used)
+    return Flow(watch.layers, gradients, watch.used, dict(zip(parameters, found, strict=False)))
 
 
 class _Watch(TorchFunctionMode):
@@ -99,21 +106,26 @@ class _Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        read = [self.names[id(x)] for x in op.tensors(args, kwargs or {}) if id(x) in self.names]
-        self.used.update(read)
+        if op.tensors((out,), {}):  # not a shape or a type, which are no numbers
+            read = [x for x in op.tensors(args, kwargs or {}) if id(x) in self.names]
+            self.used.update(self.names[id(x)] for x in read)
         name = getattr(func, "__name__", "")
         if name in op.PRODUCTS | op.CONVOLUTIONS | op.TRANSPOSED | {"linear"} and len(args) > 1:
             weight = self.names.get(id(args[1]))
             if weight is not None and weight not in self.layers:
-                self._note(weight, out)
+                sides = 0 if name in op.PRODUCTS else args[1].dim() - 2
+                self._note(weight, args[0], out, out.dim() - 1 - sides)
         return out
 
-    def _note(self, name: str, out: Tensor) -> None:
-        self.layers[name] = LayerFlow(*_signal(out.detach()))
+    def _note(self, name: str, x: Tensor, out: Tensor, channels: int) -> None:
+        """Note a layer that reads `x` and has its units in the dimension `channels` of `out`."""
+        second_in = _sum_of_squares(x) / max(x.numel(), 1)
+        layer = self.layers[name] = LayerFlow(*_signal(out.detach()), second_in=second_in)
         if out.requires_grad:
 
             def hook(gradient: Tensor) -> None:
                 self.gradients[name] = _sum_of_squares(gradient)
+                layer.alive = (gradient != 0).movedim(channels, 0).flatten(1).any(1)
 
             out.register_hook(hook)
 
@@ -130,7 +142,10 @@ def _signal(y: Tensor) -> tuple[float, float | None]:
 
 
 def _sum_of_squares(x: Tensor) -> float:
-    return float(x.detach().double().square().sum())
+    x = torch.view_as_real(x.detach().resolve_conj()) if x.is_complex() else x.detach()
+    if not x.is_floating_point():
+        x = x.double()
+    return float(torch.linalg.vector_norm(x, dtype=torch.float64)) ** 2
 
 
 def _is_real(x: Any) -> bool:

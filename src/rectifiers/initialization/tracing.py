@@ -67,7 +67,7 @@ def run(
         but 0.
     """
     named = dict(kwargs or {})
-    _check(model, (*example, *named.values()))
+    check(model, (*example, *named.values()))
     tracer = _Tracer(model, on_layer, empirical)
     inputs = [x.clone() if isinstance(x, Tensor) else x for x in example]
     named = {name: x.clone() if isinstance(x, Tensor) else x for name, x in named.items()}
@@ -113,7 +113,7 @@ def _cannot_run(
     )
 
 
-def _check(model: nn.Module, example: tuple[Any, ...]) -> None:
+def check(model: nn.Module, example: tuple[Any, ...]) -> None:
     """Raise an InputError where a run would show nothing of the model's numbers."""
     kind = type(model).__name__
     if isinstance(model, type):

@@ -1,0 +1,494 @@
+"""`audit` reads a start, changes nothing, and finds what is at fault with it."""
+
+import copy
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchvision
+from torch import Tensor, nn
+
+from conftest import load_script
+from rectifiers import __main__ as program
+from rectifiers import audit, dead_units, initialize
+from rectifiers.initialization.audit import AuditReport
+from rectifiers.initialization.weights import Fit, Looks, look, usual
+from rectifiers.runtime.errors import InputError
+
+study = load_script("studies/faults")
+
+
+def batch(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    """Modules by name, and whatever `how` makes of them."""
+
+    def __init__(self, how: Callable[["Net", Tensor], Any], **modules: nn.Module) -> None:
+        super().__init__()
+        self.how = how
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.how(self, x)
+
+
+def zeroed(layer: nn.Module) -> nn.Module:
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer
+
+
+def severities(report: AuditReport, tensor: str) -> set[str]:
+    return {x.severity for x in report.findings if tensor in x.tensors}
+
+
+@pytest.mark.parametrize("name", study.FAULTS)
+def test_faults_are_found_until_they_are_cured(name: str) -> None:
+    fault, x = study.FAULTS[name], study.digits()[0][:8]
+    assert fault.severity in severities(audit(study.build(fault, False), x), fault.tensor)
+    cured = audit(study.build(fault, True), x)
+    assert fault.severity not in severities(cured, fault.tensor)
+    assert not cured.errors + cured.warnings
+
+
+def test_page_says_what_audit_says() -> None:
+    text = study.PAGE.read_text()
+    assert all(f"**{name}**" in text for name in study.FAULTS)
+    for name in ("a bias that nothing fills", "depthwise fan"):
+        assert study.sentence(study.FAULTS[name]).split(" = ")[0] in text
+
+
+def linear() -> nn.Linear:
+    return nn.Linear(16, 16)
+
+
+def infinite(layer: nn.Linear) -> nn.Linear:
+    layer.weight.detach()[0, 0] = math.inf
+    return layer
+
+
+def within(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return layer(x)
+
+
+# by severity, others of the same kinds than those of the gallery; the tensor that is named
+OTHERS = {
+    "infinity": (lambda m, x: m.b(m.a(x)), {"b": infinite(linear())}, "error", "b.weight"),
+    "overflow": (lambda m, x: (m.a(x) * 1e30) ** 2, {}, "error", "a.weight"),
+    "no_grad": (lambda m, x: m.b(x) + within(m.a, x), {"b": linear()}, "error", "a.weight"),
+    "argmax": (lambda m, x: m.b(F.one_hot(m.a(x).argmax(1), 16).float()), {"b": linear()},
+               "error", "a.bias"),
+    "a gate of zeros": (lambda m, x: m.b(x) * m.c(x) + m.a(x),
+                        {"b": zeroed(linear()), "c": zeroed(linear())}, "error", "c.weight"),
+    "tanh of large numbers": (lambda m, x: m.b((1e4 * m.a(x)).tanh()), {"b": linear()}, "error",
+                              "a.weight"),
+    "a scale of 1e-5": (lambda m, x: m.b(1e-5 * m.a(x)), {"b": linear()}, "warning", "b.weight"),
+    "a large bias": (lambda m, x: m.b(1e-5 * m.a(x) + 1), {"b": linear()}, "warning", "b.weight"),
+    "equal rows": (lambda m, x: m.b(m.a(x).relu()), {"a": nn.Linear(16, 8)}, "warning",
+                   "a.weight"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_faults_have_their_severity(name: str) -> None:
+    how, modules, severity, tensor = OTHERS[name]
+    model = Net(how, **({"a": linear()} | copy.deepcopy(modules)))
+    if name == "equal rows":
+        row = torch.linspace(-1, 1, 16)
+        model.a.weight.detach().copy_(row.expand(8, 16))
+        model.add_module("b", nn.Linear(8, 4))
+        nn.init.constant_(model.b.weight, 0.1)
+    assert severity in severities(audit(model, batch(8, 16)), tensor)
+
+
+def adaptive(m: Net, x: Tensor) -> Tensor:
+    """adaLN-zero: a condition shifts, scales and gates a branch, and nothing of it at first."""
+    shift, scale, gate = m.condition(F.silu(m.embed(x))).chunk(3, 1)
+    y = x + gate * m.two(F.gelu(m.one(m.norm(x) * (1 + scale) + shift)))
+    return m.head(m.norm(y))
+
+
+ZEROS = {
+    "last gamma": lambda: torchvision.models.resnet18(zero_init_residual=True),
+    "head": lambda: nn.Sequential(nn.Linear(16, 16), nn.ReLU(), zeroed(nn.Linear(16, 4))),
+    "adaLN": lambda: Net(
+        adaptive,
+        embed=linear(), condition=zeroed(nn.Linear(16, 48)), norm=nn.LayerNorm(16),
+        one=linear(), two=linear(), head=zeroed(nn.Linear(16, 4)),
+    ),
+    "LoRA": lambda: Net(
+        lambda m, x: m.base(x) + m.b(m.a(x)),
+        base=linear().requires_grad_(False), a=nn.Linear(16, 2), b=zeroed(nn.Linear(2, 16)),
+    ),
+    "output projection": lambda: Net(
+        lambda m, x: m.head(x + m.two(m.one(x).relu())),
+        one=linear(), two=zeroed(linear()), head=linear(),
+    ),
+    "layer scale": lambda: Net(
+        lambda m, x: m.head(m.stem(x) + 1e-6 * m.two(m.one(m.stem(x)).relu())),
+        stem=linear(), one=linear(), two=linear(), head=linear(),
+    ),
+    "a bias that is taken away": lambda: Net(
+        lambda m, x: m.b(m.a(x) - m.a.bias), a=linear(), b=linear()
+    ),
+    "a bias before batch norm": lambda: nn.Sequential(
+        linear(), nn.BatchNorm1d(16), nn.ReLU(), linear()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_zeros_that_are_meant_are_no_faults(name: str) -> None:
+    model = ZEROS[name]()
+    report = audit(model, batch(4, 3, 64, 64) if name == "last gamma" else batch(8, 16))
+    assert not report.errors + report.warnings
+
+
+def test_fixup_is_no_fault() -> None:
+    blocks = {f"block{i}": nn.ModuleList([linear(), linear()]) for i in range(4)}
+
+    def forward(m: Net, x: Tensor) -> Tensor:
+        x = m.first(x)
+        for name in blocks:
+            one, two = getattr(m, name)
+            x = x + two(one(x).relu())
+        return m.head(x)
+
+    model = Net(forward, first=linear(), head=linear(), **blocks)
+    initialize(model, batch(8, 16), "fixup")
+    assert not audit(model, batch(8, 16)).errors
+
+
+@pytest.mark.parametrize("std", [0.01, 1000.0])
+def test_what_a_normalisation_reads_may_have_any_size(std: float) -> None:
+    layers = [m for _ in range(10) for m in (nn.Linear(16, 16, False), nn.LayerNorm(16), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(16, 4))
+    for layer in layers[::3]:
+        nn.init.normal_(layer.weight, std=std)
+    assert not audit(model, batch(8, 16)).warnings
+
+
+def test_nothing_of_the_model_changes() -> None:
+    model = torchvision.models.mobilenet_v2(num_classes=4)
+    nn.init.zeros_(model.classifier[1].weight)  # so that a copy is trained, too
+    model.train()
+    model.features[0].eval()
+    model(batch(4, 3, 32, 32)).sum().backward()
+    x, state = batch(4, 3, 32, 32), torch.get_rng_state()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    grads = [p.grad.clone() for p in model.parameters()]
+    modes = [m.training for m in model.modules()]
+    audit(model, x)
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), grads, strict=True))
+    assert [m.training for m in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(x, batch(4, 3, 32, 32))
+
+
+def test_model_is_run_twice_and_once_a_step() -> None:
+    runs = []
+
+    def forward(m: Net, x: Tensor) -> Tensor:
+        runs.append(1)
+        return m.b(m.a(x))
+
+    audit(Net(forward, a=linear(), b=linear()), batch(8, 16))
+    assert len(runs) == 2
+    audit(Net(forward, a=linear(), b=zeroed(linear())), batch(8, 16))
+    assert len(runs) == 2 + 3
+
+
+def weight(rule: Callable[[Tensor], Any], *shape: int) -> nn.Module:
+    layer = nn.Conv2d(shape[1], shape[0], shape[2]) if len(shape) > 2 else nn.Linear(*shape[::-1])
+    rule(layer.weight)
+    return layer
+
+
+RULES = {
+    "he, normal": lambda w: nn.init.kaiming_normal_(w),
+    "he, uniform": lambda w: nn.init.kaiming_uniform_(w),
+    "he (fan_out), normal": lambda w: nn.init.kaiming_normal_(w, mode="fan_out"),
+    "xavier, uniform": nn.init.xavier_uniform_,
+    "lecun, normal": lambda w: nn.init.normal_(w, std=1 / math.sqrt(w[0].numel())),
+    "torch default, uniform": lambda w: None,
+    "orthogonal": nn.init.orthogonal_,
+    "zeros": nn.init.zeros_,
+    "std 0.02, normal": lambda w: nn.init.normal_(w, std=0.02),
+    "std 0.02 x 0.88, truncated normal": lambda w: nn.init.trunc_normal_(w, 0, 0.02, -0.04, 0.04),
+    "std 0.05, uniform": lambda w: nn.init.uniform_(w, -0.05 * 3**0.5, 0.05 * 3**0.5),
+    "sparse, 90 % zeros": lambda w: nn.init.sparse_(w.flatten(1).T, 0.9),
+}
+
+
+@pytest.mark.parametrize("shape", [(200, 120), (48, 32, 3)], ids=["linear", "conv"])
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_are_recognised(rule: str, shape: tuple[int, ...]) -> None:
+    model = weight(RULES[rule], *shape)
+    example = (4, 32, 8, 8) if len(shape) > 2 else (4, 120)
+    assert audit(model, example).tensors[0].looks.rule == rule
+
+
+def test_rule_that_fits_more_layers_is_named() -> None:
+    near, far = Fit("std 0.1", "", 1.0, 0.001), Fit("he", "", 1.0, 0.002)
+    looks = [Looks(0.1, "normal", fits=fits) for fits in ((near, far), (far,), (far,))]
+    assert [x.rule for x in usual(looks)] == ["he, normal"] * 3
+
+
+def test_std_that_the_signal_needs_is_that_of_initialize() -> None:
+    def two_branches(m: Net, x: Tensor) -> Tensor:
+        x = m.first(x)
+        x = x + m.two(m.one(x).relu())
+        return m.head(x + m.four(m.three(x).relu()))
+
+    names = ("first", "one", "two", "three", "four", "head")
+    model = Net(two_branches, **{name: nn.Linear(256, 256) for name in names})
+    report = initialize(model, batch(64, 256))
+    assert report.layers[2].share == 0.5
+    audited = audit(model, batch(64, 256))
+    stds = [row.std for row in report.layers]
+    assert [row.needed for row in audited.tensors] == pytest.approx(stds, rel=0.1)
+    measured = [row.measured for row in report.layers]
+    assert [row.second for row in audited.tensors] == pytest.approx(measured, rel=1e-4)
+
+
+def test_trained_weights_are_judged_by_errors_alone() -> None:
+    model = study.chain(3, nn.ReLU)
+    study.train(model, steps=300)
+    report = audit(model, study.digits()[0][:8])
+    assert [x.severity for x in report.findings] == ["note"]
+    nn.init.constant_(model[0].bias, -1000.0)
+    assert audit(model, study.digits()[0][:8]).errors
+
+
+def test_drawn_matrices_of_any_shape_look_drawn() -> None:
+    for shape in ((16, 16), (16, 600), (400, 30), (64, 3, 3, 3), (512, 512)):
+        for rule in (nn.init.kaiming_normal_, nn.init.xavier_uniform_):
+            assert not look(rule(torch.empty(shape)), None).is_structured
+
+
+def test_single_numbers_far_out_are_a_note() -> None:
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
+    nn.init.normal_(model[0].weight, std=0.02)
+    model[0].weight.detach()[0, 0] = 2.0
+    report = audit(model, batch(8, 256))
+    assert [x.sentence for x in report.findings if "0.weight" in x.tensors if "far out" in str(x)]
+    assert not report.tensors[0].looks.is_structured
+
+
+def test_layers_of_one_std_are_not_scaled_by_depth() -> None:
+    model = study.Transformer(scaled=())
+    for block in model.blocks:  # by the rule of its fans, which explains that it is larger
+        nn.init.kaiming_normal_(block.feed_forward.w1.weight)
+    findings = audit(model, study.digits()[0][:8]).findings
+    assert not [x for x in findings if "blocks.0.attention.wq.weight" in x.tensors]
+
+
+def test_report_raises_and_prints() -> None:
+    good, dead = (nn.Sequential(linear(), nn.ReLU(), linear()) for _ in range(2))
+    report = audit(good, batch(8, 16))
+    assert report.check(strict=True) is report
+    assert "| 2.weight | 16x16 | ReLU() of 0.weight |" in report.to_markdown()
+    assert repr(report) == str(report)
+    nn.init.constant_(dead[0].bias, -1e3)
+    with pytest.raises(InputError, match=r"0\.weight"):
+        audit(dead, batch(8, 16)).check()
+    sigmoids = study.sigmoid(False)
+    warned = audit(sigmoids, batch(8, 64))
+    assert warned.check() is warned
+    with pytest.raises(InputError, match="the gradient vanishes"):
+        warned.check(strict=True)
+
+
+def test_parameters_that_the_run_does_not_read_are_a_note() -> None:
+    model = Net(lambda m, x: m.a(x.to(m.unread.weight.dtype)), a=linear(), unread=linear())
+    report = audit(model, batch(8, 16))
+    assert not report.errors
+    assert severities(report, "unread.weight") == {"note"}
+
+
+def test_dictionaries_and_objects_are_read() -> None:
+    class Output(dict):
+        __getattr__ = dict.__getitem__
+
+    class Language(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.head = nn.Embedding(20, 16), linear()
+
+        def forward(self, *, input_ids: Tensor, labels: Tensor | None = None) -> Output:
+            return Output(loss=None, logits=self.head(self.token(input_ids)))
+
+    report = audit(Language(), {"input_ids": torch.arange(20).view(4, 5)})
+    assert not report.errors
+    assert [row.tensor for row in report.tensors] == ["head.weight", "token.weight"]
+
+
+def test_complex_parameters_beside_layers_are_read() -> None:
+    class Spectral(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = linear()
+            self.scale = nn.Parameter(torch.randn(2, 9, dtype=torch.complex64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(torch.fft.irfft(torch.fft.rfft(x) * self.scale.sum(0)))
+
+    report = audit(Spectral(), batch(8, 16))
+    assert not report.findings
+    assert [row.tensor for row in report.tensors] == ["head.weight", "scale"]
+    with pytest.raises(InputError, match=r"weight is of torch.complex64"):
+        audit(nn.Linear(16, 16, dtype=torch.complex64), batch(8, 16).to(torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.LazyLinear(4)), "lazy layers"),
+        (nn.Linear(16, 4, device="meta"), "on device meta"),
+        (nn.Linear, "is a class"),
+        (Net(lambda m, x: m.a(x, x), a=linear()), "cannot be run"),
+    ],
+)
+def test_models_that_cannot_be_run_are_one_sentence(model: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        audit(model, batch(8, 16))
+    assert "\n" not in str(raised.value)
+
+
+def test_dead_units_are_counted_over_all_batches() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+    nn.init.constant_(model[0].bias, -100.0)
+    model[0].bias.detach()[0] = 100.0
+    x = batch(8, 1, 4, 4)
+    assert dead_units(model, [x])["0.weight"] == 0.75
+    assert dead_units(model, [x, torch.full_like(x, 1e6), [-x, torch.zeros(8)]]) != {}
+    lively = torch.cat([-1e6 * torch.eye(16)[:8], 1e6 * torch.eye(16)[8:]]).view(16, 1, 4, 4)
+    assert dead_units(model, [x, lively])["0.weight"] == 0.0
+    smooth = nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 2))
+    assert set(dead_units(smooth, [batch(4, 8)]).values()) == {0.0}
+    with pytest.raises(InputError, match="no batch"):
+        dead_units(model, [])
+
+
+MODULE = """
+import torch
+from torch import nn
+
+def good(): return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+def pair(): return good(), torch.randn(4, 8)
+def two(): return nn.Bilinear(8, 6, 4)
+def number(): return 3
+def dead():
+    model = good()
+    nn.init.constant_(model[0].bias, -100.0)
+    return model
+def sigmoids():
+    return nn.Sequential(*(m for _ in range(40) for m in (nn.Linear(8, 8), nn.Sigmoid())))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["good", "--shape", "4,8"], 0, "| 0.weight |"),
+        (["pair"], 0, "| 0.weight |"),
+        (["two", "--shape", "4,8", "--shape", "4,6"], 0, "| weight |"),
+        (["dead", "--shape", "4,8"], 1, "error: 0.weight"),
+        (["sigmoids", "--shape", "4,8"], 0, "warning: "),
+        (["sigmoids", "--shape", "4,8", "--strict"], 1, "warning: "),
+        (["absent", "--shape", "4,8"], 1, "no model (AttributeError"),
+        (["number", "--shape", "4,8"], 1, "is no module"),
+        (["good", "--shape", "4,x"], 1, "not whole numbers"),
+        (["good", "--shape", "0,8"], 1, "sizes of at least 1"),
+        (["good", "--shape", "4,7"], 1, "cannot be run"),
+        (["good"], 1, "give --shape"),
+    ],
+)
+def test_command_prints_an_audit(
+    arguments: list[str], status: int, words: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    (tmp_path / "audited_models.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "audited_models", raising=False)
+    name, *rest = arguments
+    monkeypatch.setattr("sys.argv", ["rectifiers", "audit", f"audited_models:{name}", *rest])
+    assert program.main() == status
+    printed = capsys.readouterr()
+    assert words in printed.out + printed.err
+    assert not printed.err or printed.err.count("\n") == 1
+
+
+def test_caches_of_a_run_are_not_taken_for_weights() -> None:
+    """Some models keep in evaluation what they compute of parameters, as LeViT does."""
+
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.scale, self.kept = linear(), nn.Parameter(torch.ones(16)), None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.kept is None:
+                self.kept = self.scale * 2
+            return self.fc(x) * self.kept
+
+    model = Cached()
+    assert not audit(model, batch(8, 16)).findings
+    assert model.kept is None
+
+
+SHIPPED = ("squeezenet1_1", "resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5")
+# of torchvision, or else of timm, which are run at 128 px, and those with maps of a fixed size
+ANY_SIZE = """
+alexnet vgg11 vgg16_bn resnet18 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 googlenet
+mobilenet_v2 mobilenet_v3_small efficientnet_b0 efficientnet_v2_s mnasnet1_0 shufflenet_v2_x1_0
+squeezenet1_1 regnet_y_400mf convnext_tiny convmixer_768_32 poolformer_s12 nf_resnet50 dm_nfnet_f0
+resnet50d seresnet50 ecaresnet26t ghostnet_100 repvgg_a0 hrnet_w18_small dla34 dpn68 cspresnet50
+fastvit_t8 convnextv2_atto res2net50_26w_4s tf_efficientnet_lite0 regnetz_040
+"""
+FIXED_SIZE = """
+inception_v3 swin_t swin_v2_t vit_b_32 maxvit_t vit_tiny_patch16_224 deit_tiny_patch16_224
+cait_xxs24_224 beit_base_patch16_224 mixer_s16_224 resmlp_12_224 gmlp_ti16_224 botnet26t_256
+coatnet_0_224 maxvit_tiny_rw_224 levit_128 efficientformer_l1 mobilevit_xs xcit_nano_12_p16_224
+pvt_v2_b0 twins_pcpvt_small tnt_s_patch16_224 visformer_tiny edgenext_small volo_d1_224
+eva02_tiny_patch14_224 crossvit_tiny_240 sequencer2d_s davit_tiny
+"""
+# each read by hand: the class token behind layer scales of 1e-5 sees next to nothing of the image;
+# 64 batch normalisations, half of them without a shortcut, multiply the gradient
+WARNED = {"cait_xxs24_224", "convmixer_768_32"}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_networks_have_no_errors(name: str) -> None:
+    report = audit(getattr(torchvision.models, name)(), (4, 3, 64, 64))
+    assert not report.errors + report.warnings
+    assert len(report.findings) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", (ANY_SIZE + FIXED_SIZE).split())
+def test_sixty_shipped_networks_have_no_errors(name: str) -> None:
+    if hasattr(torchvision.models, name):
+        model, px = getattr(torchvision.models, name)(), 299 if name == "inception_v3" else 224
+    else:
+        model = pytest.importorskip("timm").create_model(name)
+        px = model.pretrained_cfg["input_size"][-1]
+    px = 128 if name in ANY_SIZE.split() else px
+    report = audit(model, (3, 3, px, px))
+    assert not report.errors
+    assert bool(report.warnings) == (name in WARNED)
