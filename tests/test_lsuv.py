@@ -15,7 +15,7 @@ from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.datamodule import CenterDataset
 from rectifiers.data.sources import digits
 from rectifiers.initialization.initialize import initialize
-from rectifiers.initialization.tracing import batch_stats_mode
+from rectifiers.initialization.modes import batch_stats_mode
 from rectifiers.initializers import Layer
 from rectifiers.runtime.distributed import World
 from rectifiers.runtime.errors import InputError

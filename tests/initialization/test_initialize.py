@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from rectifiers import activations as A
 from rectifiers import gains, initializers
-from rectifiers.initialization.initialize import InitReport, _bias_part, initialize, propagation
+from rectifiers.initialization.filling import bias_part
+from rectifiers.initialization.initialize import InitReport, initialize, propagation
 from rectifiers.models import chains
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
@@ -574,7 +575,7 @@ def test_complex_layers_are_refused(dtype: torch.dtype) -> None:
 def test_part_of_biases_by_hand(slope: float, grown: float | None, part: float) -> None:
     reads = SimpleNamespace(step=slope, map_slope=1.0, growth_to=lambda factor: grown)
     call = SimpleNamespace(reads=reads, bias=torch.zeros(1))
-    assert _bias_part(call) == pytest.approx(part)  # type: ignore[arg-type]
+    assert bias_part(call) == pytest.approx(part)  # type: ignore[arg-type]
 
 
 def test_biases_and_weights_share_one_mean_square() -> None:

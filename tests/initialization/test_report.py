@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from conftest import compose_config, same_bits
-from rectifiers import InputError, initialize, stability
+from rectifiers import InputError, gains, initialize, propagation, stability
 from rectifiers import activations as A
 from rectifiers.activations.modules import outputs, pieces
 from rectifiers.analysis.setup import AnalysisSetup
+from rectifiers.initializers import Layer
 from rectifiers.runs.identity import run_id, science
 
 DEPTH, WIDTH = 50, 256
@@ -56,15 +57,16 @@ def test_empirical_start_keeps_the_second_moment(name: str) -> None:
 
 
 def test_activations_whose_fixed_point_repels_are_warned_of() -> None:
-    model = chain(nn.SiLU())
+    depth = 80
+    model = chain(nn.SiLU(), depth)
     report = initialize(model, (64, WIDTH))
-    assert second(model, batch(64, WIDTH)) > 1e3
+    assert second(model, batch(64, WIDTH)) > gains.EXPLODED
     lost, unstable = report.warnings
     assert "explodes" in lost
     for word in ("not stable in depth", 'mode="empirical"', "normalisation", "residual", "SiLU"):
         assert word in unstable
     growth = max(row.growth for row in report.layers)
-    assert growth == pytest.approx(stability("silu", DEPTH).error_growth, rel=0.5)
+    assert growth == pytest.approx(stability("silu", depth).error_growth, rel=0.5)
     with pytest.raises(InputError, match="not stable in depth"):
         report.check()
     assert "warning: " in str(report)
@@ -97,6 +99,99 @@ def test_vanishing_responses_and_skipped_layers_are_warned_of() -> None:
     assert all(word in sentence for word in ("left as they were", "0.unused.weight", "report.left"))
     zeros = initialize(nn.Linear(WIDTH, 8), (64, WIDTH), init="zeros").warnings
     assert "vanishes" in zeros[0]
+
+
+@pytest.mark.parametrize(
+    ("activation", "depth", "limit"),
+    # E[f'^2] / E[f^2] of a layer: about 1/7 of a sigmoid, 1 of ReLU
+    [(nn.Sigmoid(), 5, 1e-3), (nn.Sigmoid(), 9, 1e-6), (nn.ReLU(), 30, 10)],
+)
+def test_rows_have_gradient_and_correlation(
+    activation: nn.Module, depth: int, limit: float
+) -> None:
+    report = initialize(chain(activation, depth), (64, WIDTH))
+    first, last = report.layers[0], report.layers[-1]
+    assert last.gradient == pytest.approx(1)
+    assert limit / 20 < first.gradient < limit
+    assert abs(first.correlation) < 0.01 < 0.5 < last.correlation <= 1
+    assert "gradient  correlation" in str(report)
+
+
+def test_inputs_that_become_alike_are_warned_of() -> None:
+    """By a common part, beside an output that keeps the gradient; not where the data are alike from
+    the start."""
+
+    class Common(nn.Module):
+        def __init__(self, size: float) -> None:
+            super().__init__()
+            self.first, self.last, self.size = nn.Linear(64, 64), nn.Linear(64, 8), size
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.first(x)
+            return y, self.last(y + self.size)
+
+    assert not initialize(Common(1e2), (64, 64)).warnings
+    (sentence,) = initialize(Common(1e5), (64, 64)).start_warnings[:1]
+    assert sentence.startswith("inputs become alike")
+    alike = torch.ones(64, 64) + 1e-6 * batch(64, 64)
+    assert not initialize(Common(0.0), alike).warnings
+
+
+class Whole(nn.Module):
+    """Gives whole numbers, of which nothing has a derivative."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.argmax(1)
+
+
+class InPlace(nn.Module):
+    """Changes what the backward pass of a sigmoid needs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sigmoid().mul_(2)
+
+
+class Detached(nn.Module):
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu()
+
+
+class Numpy(nn.Module):
+    """Which autograd forbids on numbers with gradients."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(x.numpy() * 2)
+
+
+@pytest.mark.parametrize("cut", [Whole(), InPlace(), Detached(), Numpy()], ids=repr)
+def test_models_without_a_backward_pass_have_empty_columns(cut: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, 16), nn.ReLU(), nn.Linear(16, 16), cut)
+    report = initialize(model, (64, WIDTH)).check()
+    assert [row.gradient for row in report.layers] == [None, None]
+    assert all(row.measured for row in report.layers)
+    assert propagation(model, (64, WIDTH)).gradients == {}
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_layers_behind_a_cut_have_a_gradient() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, 16), Detached(), nn.Linear(16, 8))
+    report = initialize(model, (64, WIDTH)).check()
+    assert [row.gradient is None for row in report.layers] == [True, False]
+    assert str(propagation(model, (64, WIDTH))).count("\n") == 3
+
+
+@pytest.mark.parametrize("factor", [0.2, 5.0])
+def test_remedies_name_the_rule_that_keeps_the_signal(factor: float) -> None:
+    def fixed(weight: Tensor, layer: Layer, generator: torch.Generator) -> float:
+        std = factor / math.sqrt(layer.fan_in)
+        nn.init.normal_(weight, std=std, generator=generator)
+        return std
+
+    model = chain(nn.ReLU(), 20)
+    (sentence,) = initialize(model, (64, WIDTH), fixed).warnings
+    assert 'use init="he"' in sentence
+    initialize(model, (64, WIDTH)).check()
 
 
 class Shared(nn.Module):

@@ -28,17 +28,21 @@ class Distribution:
     """The numbers of a tensor, f(y) of a response y.
 
     values, slopes: f(y) and f'(y) at the nodes of `normal_rule`, float64 [nodes, channels], or
-        [nodes, 1] where all channels are alike. root: y's own number; distributions of one root are
-        functions of the same y.
-    source, functions: y and the functions in f, in words. origins: the layers whose responses y is
-    the sum of.
-    ends: the layers whose responses these numbers are, unchanged. layers, sums: how many weight
-        layers, and how many sums, lie behind it on the longest way. behind: all layers behind it,
-        in the order of the run.
-    moments: of f, where quadrature cannot find them. is_normal: whether y is normal, as a
-    sum of responses is. response: y at the nodes. growth: what a relative error of the mean square
-    of the network's input is multiplied by in E[y^2]; step: the same from the last layer to y.
-    spread: the variance of ln E[y^2] over draws of the weights before, by their finite width."""
+        [nodes, 1] where all channels are alike.
+    root: y's own number; distributions of one root are functions of the same y.
+    source, functions: y and the functions in f, in words.
+    origins: the layers whose responses y is the sum of.
+    ends: the layers whose responses these numbers are, unchanged.
+    layers, sums: how many weight layers, and how many sums, lie behind it on the longest way.
+    behind: all layers behind it, in the order of the run.
+    moments: of f, where quadrature cannot find them.
+    is_normal: whether y is normal, as a sum of responses is.
+    response: y at the nodes.
+    growth: what a relative error of the mean square of the network's input is multiplied by in
+        E[y^2]; step: the same from the last layer to y.
+    spread: the variance of ln E[y^2] over draws of the weights before, by their finite width.
+    borders: what borders add to ln E[y^2], which `values` leave out, as a layer's std does.
+    """
 
     values: Tensor
     slopes: Tensor
@@ -56,6 +60,7 @@ class Distribution:
     growth: float = 1.0
     step: float = 1.0
     spread: float = 0.0
+    borders: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -136,7 +141,7 @@ def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: An
     variance = expectation((values - expectation(values)).square())
     scale = std / math.sqrt(variance) if variance > 0 else 1.0
     values = mean + scale * (values - expectation(values))
-    more |= {"is_normal": is_normal, "response": values}
+    more |= {"is_normal": is_normal, "response": values, "borders": 0.0}  # they are measured, too
     return Distribution(values, torch.ones_like(values), new_root(), source, **more)
 
 
@@ -175,13 +180,14 @@ def after_function(
             if function(*(x[:2].clone() for x in values)).shape != (2, columns):
                 return None  # a scale per channel of maps, which broadcasts
             out = function(*(x.clone() for x in values))
-        except Exception:  # a module that takes maps only
+            partials: Sequence[Tensor] = [torch.zeros_like(x) for x in values]  # of a step function
+            if out.requires_grad:
+                partials = torch.autograd.grad(
+                    out.sum(), values, allow_unused=True, materialize_grads=True
+                )
+        except Exception:  # takes maps only, or changes in place what a derivative needs
             return None
-        partials: Sequence[Tensor] = [torch.zeros_like(x) for x in values]  # of a step function
-        if out.requires_grad:
-            partials = torch.autograd.grad(
-                out.sum(), values, allow_unused=True, materialize_grads=True
-            )
+
     slopes = torch.zeros_like(out)
     for partial, dist in zip(partials, dists, strict=True):
         slopes = slopes + partial * dist.slopes
@@ -206,11 +212,12 @@ def lengths(dists: Sequence[Distribution]) -> dict[str, Any]:
 
 
 def combined(dists: Sequence[Distribution], weights: Sequence[float]) -> dict[str, float]:
-    """Return the growth and the step of what depends on all `dists`, on each by its weight."""
+    """Return the growth, the step and the borders of what depends on all `dists`, on each by its
+    weight."""
     slopes = [weight * x.map_slope for weight, x in zip(weights, dists, strict=True)]
     return {
-        "growth": sum(slope * x.growth for slope, x in zip(slopes, dists, strict=True)),
-        "step": sum(slope * x.step for slope, x in zip(slopes, dists, strict=True)),
+        name: sum(slope * getattr(x, name) for slope, x in zip(slopes, dists, strict=True))
+        for name in ("growth", "step", "borders")
     }
 
 
@@ -234,10 +241,12 @@ def lengths_after(dists: Sequence[Distribution], *layers: str) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class LayerCall:
-    """A weight layer as it is met: `reads` is what it reads, `fan_in` and `fan_out` count as for
-    `initializers.Layer`.
+    """A weight layer as it is met.
 
     weight: the parameter, or the part of it that makes these responses. bias: the same, or None.
+    fan_in, fan_out: as for `initializers.Layer`.
+    reads: what the layer reads.
+    taps: how many inputs make a response on these maps, borders and all, on average.
     """
 
     name: str
@@ -246,6 +255,7 @@ class LayerCall:
     fan_in: int
     fan_out: int
     reads: Distribution
+    taps: float
 
 
 @dataclass

@@ -11,10 +11,10 @@ from typing import Literal
 
 from torch import nn
 
+from rectifiers.gains import EXPLODED, VANISHED
 from rectifiers.initialization.flow import Flow
 from rectifiers.initialization.weights import Looks, is_untruncated
 
-VANISHED, EXPLODED = 1e-7, 1e7  # limits of mean squares, as of the explorer
 LARGE_OUTPUT = 100.0  # E[y^2] of scores, from which on a softmax is certain of a wrong answer
 PROPORTION = 10.0  # of the stds of embeddings that are added
 FARTHEST = 8.0  # in std, that no normal number reaches
@@ -176,7 +176,7 @@ def warnings(
         yield Finding(
             "warning",
             f"two inputs look alike: the responses of {last.tensor} to them correlate at "
-            f"1 - {1 - last.correlation:.2g}; "  # type: ignore[operator]
+            f"1 - {max(0.0, 1 - last.correlation):.2g}; "  # type: ignore[operator]
             "use another activation, smaller biases, normalisation or residual connections",
             (last.tensor,),
         )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rectifiers.initialization import operations as op
-from rectifiers.initialization.tracing import batch_stats_mode
+from rectifiers.initialization.modes import batch_stats_mode
 
 
 @dataclass
@@ -29,6 +29,8 @@ class LayerFlow:
     second_in: E[x^2] of what the layer reads.
     alive: which of its units get a gradient on any example, bool [units]; None where none comes
         back.
+    is_reached: whether the outputs depend on them for autograd: not where a function without a
+        derivative, `detach` or `torch.no_grad` lies between.
     """
 
     second: float
@@ -36,6 +38,7 @@ class LayerFlow:
     gradient: float = 0.0
     second_in: float = math.nan
     alive: Tensor | None = None
+    is_reached: bool = False
 
 
 @dataclass
@@ -87,6 +90,7 @@ def measure(
     total = sum(_sum_of_squares(x) for x in weights)
     for name, gradient in watch.gradients.items():
         watch.layers[name].gradient = gradient / total
+        watch.layers[name].is_reached = True
     gradients = {
         name: None if g is None else _sum_of_squares(g) / total
         for name, g in zip(parameters, found, strict=False)

@@ -2,39 +2,28 @@
 reads and feeds."""
 
 import inspect
-import math
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rectifiers import initializers
 from rectifiers.activations import as_module
-from rectifiers.gains import Activation, Mode, moments
+from rectifiers.gains import Activation, Mode
 from rectifiers.initialization import tracing
 from rectifiers.initialization.distributions import LayerCall, Trace
 from rectifiers.initialization.example import arguments
-from rectifiers.initialization.report import (
-    GROWTH_LIMIT,
-    LARGEST_BIAS,
-    InitReport,
-    LayerInit,
-    Propagation,
-)
-from rectifiers.initialization.tracing import Respond
-from rectifiers.initializers import Layer, Rule, UnfitNetworkError
+from rectifiers.initialization.filling import Filler, Values, bias_part
+from rectifiers.initialization.flow import LayerFlow, measure
+from rectifiers.initialization.report import InitReport, LayerInit, Propagation
+from rectifiers.initializers import Rule
 from rectifiers.parameters import LAYERS
-from rectifiers.quadrature import describe
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.seeds import derive_seed
 
 MODES = {"forward": "he", "backward": "he_backward", "average": "he_average", "empirical": "he"}
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
-_Values = dict[str, list[tuple[Tensor, Tensor]]]  # by layer, its tensors with their values before
-BASIN = 3.0  # E[y^2] of an example from which a corrected network returns to 1
 
 
 def initialize(
@@ -73,7 +62,8 @@ def initialize(
     seed: every layer draws from a stream of its own.
 
     Returns a report, which prints itself as a table. What was not recognised is named there and
-    left as it was: no value is guessed.
+    left as it was: no value is guessed. At last the model is run forward and backward on the
+    example, which shows the gradient at each layer and the correlation of two inputs.
 
     Raises:
         InputError: where `init` or `mode` is unknown or does not fit the network, a layer is of
@@ -89,156 +79,50 @@ def initialize(
     initializers.check_bias("bias", bias)
     (args, kwargs), is_measured = arguments(model, example_input), mode == "empirical"
     given = None if activation is None else as_module(activation)
-    before: _Values = {}
+    before: Values = {}
     try:
         # a first run shows the structure of the network, which the shares and the gradients need
-        sketch = _Filler(initializers.he, bias, seed, given, Trace(), before)
+        sketch = Filler(initializers.he, bias, seed, given, Trace(), before)
         structure = tracing.run(model, args, sketch.fill, kwargs=kwargs)
-        filler = _Filler(rule, bias, seed, given, structure, before, is_measured=is_measured)
+        filler = Filler(rule, bias, seed, given, structure, before, is_measured=is_measured)
         trace = tracing.run(model, args, filler.fill, kwargs=kwargs, empirical=is_measured)
     except BaseException:
         _restore(before)
         raise
-    layers = tuple(_layer_init(trace, *entry) for entry in filler.filled)
+
+    flow = _flow(model, args, kwargs)
+    layers = tuple(_layer_init(trace, flow, *entry) for entry in filler.filled)
     names, left = {row.layer.partition("[")[0] for row in layers}, dict(filler.left)
     for parameter, value in model.named_parameters():
         if value.dim() > 1 and parameter not in names:
-            left.setdefault(
-                parameter, trace.unexplained.get(parameter, _unfilled(model, parameter))
-            )
+            reason = trace.unexplained.get(parameter) or _unfilled(model, parameter)
+            left.setdefault(parameter, reason)
     unfilled = tuple(name for name in left if name in filler.left or _is_of_layer(model, name))
     return InitReport(name, layers, left, unfilled, mode)
 
 
-class _Filler:
-    """Fills a network's layers one after the other, in one run.
-
-    activation: that layers behind others read, whatever the run shows. structure: of the network,
-    by an earlier run. before: takes the values of each layer that is filled. is_measured: whether a
-    layer is corrected by its responses. filled: each layer with its share and its std. left: by
-    name, why a layer was not filled."""
-
-    def __init__(
-        self,
-        rule: Rule,
-        bias: float | str,
-        seed: int,
-        activation: nn.Module | None,
-        structure: Trace,
-        before: _Values,
-        *,
-        is_measured: bool = False,
-    ) -> None:
-        self.rule, self.bias, self.seed = rule, bias, seed
-        self.moments = None if activation is None else moments(activation)
-        self.label = "" if activation is None else describe(activation)
-        self.structure, self.before, self.is_measured = structure, before, is_measured
-        self.filled: list[tuple[LayerCall, float, float]] = []
-        self.left: dict[str, str] = {}
-
-    def fill(self, call: LayerCall, respond: Respond) -> None:
-        """Fill one layer."""
-        if call.weight.is_inference():
-            raise InputError(
-                f"{call.name} was made in inference mode, so nothing can fill it; make the model "
-                "outside"
-            )
-        if self.moments and call.reads.layers:
-            source = replace(call.reads, functions=(self.label,), moments=self.moments)
-            call = replace(call, reads=source)
-        share, layer = self._layer(call, respond)
-        generator = torch.Generator().manual_seed(
-            derive_seed("weights", self.seed, len(self.filled))
-        )
-        drawn = torch.empty(call.weight.shape)
-        parameters = [x for x in (call.weight, call.bias) if x is not None]
-        self.before.setdefault(call.name, [(x, x.clone()) for x in parameters])
-        try:
-            std = self.rule(drawn, layer, generator)
-            bias_std = 0.0
-            if self.is_measured:
-                bias_std = self._bias_std(call, share)
-                std *= _divide_by_measured(call, respond, drawn, share - bias_std**2)
-        except UnfitNetworkError:
-            raise
-        except InputError as error:
-            for tensor, value in self.before[call.name]:  # a run may have filled it already
-                tensor.copy_(value)
-            self.left[call.name] = str(error)
-            return
-        call.weight.copy_(drawn)
-        if call.bias is not None:
-            bias = torch.empty(call.bias.shape)
-            call.bias.copy_(initializers.biases(bias, self.bias, layer, generator))
-            if bias_std:
-                call.bias.add_(bias.normal_(std=bias_std, generator=generator))
-        self.filled.append((call, share, std))
-
-    def _bias_std(self, call: LayerCall, share: float) -> float:
-        """Return the std of the biases that a layer needs beside its weight, 0 for most."""
-        calls = self.structure.calls.values()
-        growth = max((x.reads.growth * x.reads.map_slope for x in calls), default=0.0)
-        part = _bias_part(call)
-        return math.sqrt(share * part) if growth > GROWTH_LIMIT and part < LARGEST_BIAS else 0.0
-
-    def _layer(self, call: LayerCall, respond: Respond) -> tuple[float, Layer]:
-        """Return a layer's share of E[y^2] = 1, and its properties for a rule."""
-        structure, share = self.structure, 1.0
-        if call.name in structure.branches:
-            share = 1 / max(1, structure.sums) / structure.branches[call.name]
-        fed = [second for _, second in structure.feeds.get(call.name, ())]
-        if self.moments and fed:
-            fed = [self.moments.derivative_second]
-        fed_second = sum(fed) / len(fed) if fed else 1.0
-        layer = Layer(
-            call.name,
-            call.fan_in,
-            call.fan_out,
-            lambda: _gain(share, call.reads.second, f"what it reads, {call.reads}, has E[x²]"),
-            lambda: _gain(share, fed_second, "what it feeds has E[f'²]"),
-            partial(_variance, call, respond),
-            branches=len(structure.residual) if all(structure.residual) else 0,
-            branch=_place(structure, call.name),
-            is_output=call.name not in structure.feeds,
-        )
-        return share, layer
-
-
 @torch.no_grad()
-def _restore(before: _Values) -> None:
+def _restore(before: Values) -> None:
     """Give all layers the values that they had."""
     for tensor, value in chain.from_iterable(before.values()):
         tensor.copy_(value)
 
 
-def _bias_part(call: LayerCall) -> float:
-    """Return the part of E[y^2] that has to come from biases for the variance map to attract.
-
-    With it q -> (1 - part) E[f(y)^2] / E[f(z)^2] + part has a slope of at most 0.95 at the point
-    1, and `BASIN` does not grow: what one example gives may be that much larger than the mean. Of
-    products and pooled maps the slope alone is known, which is made 0.85. Infinite where the layer
-    has no bias."""
-    slope, part = call.reads.step * call.reads.map_slope, 0.0
-    if slope > 1.005:
-        grown = call.reads.growth_to(BASIN)
-        part = 1 - (0.85 if grown is None else 0.95) / slope
-        if grown is not None and grown > BASIN:
-            part = max(part, (grown - BASIN) / (grown - 1))
-    return math.inf if part and call.bias is None else part
+def _flow(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, LayerFlow]:
+    """Return what one run forward and backward shows of every layer; nothing where the model, which
+    could be run without gradients, cannot be run with them."""
+    try:
+        return measure(model, args, kwargs).layers
+    except Exception:  # as of a model that changes in place what a derivative needs
+        return {}
 
 
-def _divide_by_measured(call: LayerCall, respond: Respond, weight: Tensor, target: float) -> float:
-    """Scale `weight` in place so that the responses on the example have the mean square `target`;
-    return the factor."""
-    second = float(_responses(call, respond, weight).double().square().mean())
-    if not 0 < second < math.inf:
-        raise InputError(f"its responses on the example have E[y²] = {second:g}; give another rule")
-    factor = math.sqrt(target / second)
-    weight.mul_(factor)
-    return factor
-
-
-def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> LayerInit:
+def _layer_init(
+    trace: Trace, flow: dict[str, LayerFlow], call: LayerCall, share: float, std: float
+) -> LayerInit:
+    """Return a layer's row of the report."""
     reads, uses = str(call.reads), trace.uses[call.name]
     if uses > 1:
         reads += f", for which it is filled, the first of {uses} uses"
@@ -248,6 +132,9 @@ def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> Laye
     ]
     weight = call.weight.detach().double()
     predicted, measured = trace.responses.get(call.name, (None, None))
+    slope = call.reads.map_slope
+    noise = call.reads.fluctuation / weight.shape[1]
+    at = flow.get(call.name)
     return LayerInit(
         layer=call.name,
         shape=tuple(weight.shape),
@@ -263,42 +150,12 @@ def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> Laye
         predicted=predicted,
         measured=measured,
         last=trace.last.get(call.name),
-        bias_part=_bias_part(call),
-        growth=call.reads.growth * call.reads.map_slope,
-        spread=call.reads.spread * call.reads.map_slope**2
-        + call.reads.fluctuation / weight.shape[1],
+        bias_part=bias_part(call),
+        growth=call.reads.growth * slope,
+        spread=call.reads.spread * slope**2 + noise,
+        gradient=at.gradient if at and at.is_reached else None,
+        correlation=at.correlation if at else None,
     )
-
-
-def _gain(share: float, second: float, name: str) -> float:
-    """1 / sqrt(E[x^2] / share), where that is a number."""
-    if not 0 < second < math.inf:
-        raise InputError(f"{name} = {second:g}, which no weights can scale")
-    return math.sqrt(share / second)
-
-
-def _variance(call: LayerCall, respond: Respond, weight: Tensor) -> float:
-    """Return the variance of a layer's responses on the example by `weight`."""
-    return float(_responses(call, respond, weight).float().var(correction=0))
-
-
-def _responses(call: LayerCall, respond: Respond, weight: Tensor) -> Tensor:
-    """Return a layer's responses on the example by `weight`, without its bias, which is set to
-    0."""
-    call.weight.copy_(weight)
-    if call.bias is not None:
-        call.bias.zero_()
-    return respond()
-
-
-def _place(structure: Trace, layer: str) -> tuple[int, int] | None:
-    """Return (place from 1, number of layers) of a layer in its residual branch; layers that share
-    its end are last."""
-    for branch in structure.residual:
-        if layer in branch:
-            is_end = layer in structure.branches
-            return len(branch) if is_end else branch.index(layer) + 1, len(branch)
-    return None
 
 
 def _unfilled(model: nn.Module, parameter: str) -> str:
@@ -346,8 +203,8 @@ def _is_rule(rule: Any) -> bool:
 
 
 def propagation(model: nn.Module, example_input: Any) -> Propagation:
-    """Run `model` on a batch and return the mean square of every layer's responses, predicted and
-    measured.
+    """Run `model` on a batch and return what reaches every layer: the mean square of its responses,
+    predicted and measured, the gradient at them, and the correlation of two inputs.
 
     example_input: as for `initialize`.
 
@@ -362,4 +219,8 @@ def propagation(model: nn.Module, example_input: Any) -> Propagation:
         True
     """
     args, kwargs = arguments(model, example_input)
-    return Propagation(tracing.run(model, args, kwargs=kwargs).responses)
+    responses = tracing.run(model, args, kwargs=kwargs).responses
+    flow = _flow(model, args, kwargs)
+    gradients = {name: at.gradient for name, at in flow.items() if at.is_reached}
+    correlations = {name: at.correlation for name, at in flow.items()}
+    return Propagation(responses, gradients, correlations)

@@ -3,12 +3,16 @@
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 # Names of torch's functions. The weight of x @ w is [..., inputs, outputs].
 PRODUCTS = {"matmul", "__matmul__", "mm", "bmm"}
 CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
 TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}
+# the arguments of both
+CONVOLVES = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+SPREADS = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
 SUMS = {"add", "__add__", "__radd__", "__iadd__", "add_"}
 DIFFERENCES = {"sub", "__sub__", "__isub__", "sub_", "subtract"}
@@ -42,20 +46,45 @@ def bound(name: str, args: Any, kwargs: Any) -> tuple[Tensor, Tensor, Tensor | N
     return named["input"], named["weight"], None if name in PRODUCTS else named.get("bias")
 
 
-def fans(name: str, weight: Tensor, args: Any, kwargs: Any) -> tuple[int, int]:
-    """Return (fan_in, fan_out): how many inputs make a response, and how many responses an input
-    reaches.
+def fans(
+    func: Any, name: str, x: Tensor, weight: Tensor, args: Any, kwargs: Any
+) -> tuple[int, int, float]:
+    """Return (fan_in, fan_out, taps): how many inputs make a response, how many responses an input
+    reaches, and how many inputs a response really has on maps of this size, on average.
 
-    As in the paper, strides and borders do not count for convolutions; a transposed convolution is
-    one backwards."""
-    window = math.prod(weight.shape[2:])
+    As in the paper, strides and borders do not count in the fans of a convolution; a transposed one
+    is a convolution backwards. Where the maps are so small that no response of a transposed
+    convolution has its fan-in, as on 1 x 1 maps, the inputs that there are count."""
     if name in PRODUCTS:
-        return weight.shape[-2], weight.shape[-1]
+        return weight.shape[-2], weight.shape[-1], weight.shape[-2]
     if name == "linear":
-        return weight.shape[1], weight.shape[0]
-    groups = args[6] if len(args) > 6 else kwargs.get("groups", 1)
+        return weight.shape[1], weight.shape[0], weight.shape[1]
+
+    window = math.prod(weight.shape[2:])
+    names = CONVOLVES if name in CONVOLUTIONS else SPREADS
+    settings = dict(zip(names, args, strict=False)) | kwargs
+    groups = settings.get("groups", 1)
+    counts = _window_counts(func, settings, x, weight)
+    mean, largest = float(counts.mean()), float(counts.max())
     if name in CONVOLUTIONS:
-        return weight.shape[1] * window, weight.shape[0] // groups * window
-    stride = args[3] if len(args) > 3 else kwargs.get("stride", 1)
+        channels = weight.shape[1]
+        return channels * window, weight.shape[0] // groups * window, channels * mean
+
+    channels = weight.shape[0] // groups
+    stride = settings.get("stride", 1)
     steps = math.prod(stride) if isinstance(stride, tuple | list) else stride ** (weight.dim() - 2)
-    return max(1, round(weight.shape[0] // groups * window / steps)), weight.shape[1] * window
+    usual = window / steps
+    fan_in = max(1, round(channels * (mean if largest < usual else usual)))
+    return fan_in, weight.shape[1] * window, channels * mean
+
+
+def _window_counts(func: Any, settings: dict[str, Any], x: Tensor, weight: Tensor) -> Tensor:
+    """Return how many places of an input map are read by a response, at every place: what ones make
+    of ones."""
+    sides = weight.dim() - 2
+    ones = {
+        "input": torch.ones(1, 1, *x.shape[x.dim() - sides :], device="cpu"),
+        "weight": torch.ones(1, 1, *weight.shape[2:], device="cpu"),
+    }
+    counts: Tensor = func(**settings | ones | {"bias": None, "groups": 1})
+    return counts

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from rectifiers.gains import EXPLODED, VANISHED
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
 
@@ -17,7 +18,9 @@ NonNegative = Annotated[float, Range(ge=0, le=LARGEST)]
 GROWTH_LIMIT = 10.0  # of an error of the mean square, from the network's input on
 LARGEST_BIAS = 0.3  # part of E[y^2] that biases may have: more of them drowns what a layer reads
 LARGEST_RATIO = 4.0  # of measured and predicted, beside three standard deviations of its logarithm
-LARGEST_SECOND = 1e4  # E[y^2] from which on, or below the inverse of which, a signal is lost
+ALIKE = 1e-6  # 1 - c of two inputs that are alike already in the data
+MEASURES = ("E[y²]", "gradient", "correlation")  # columns
+MEASURED = "E[y²], gradient, and correlation of two inputs"
 
 
 class Report:
@@ -83,6 +86,10 @@ class LayerInit:
     growth: the factor, by theory, on an error of the mean square of the network's input when it
         arrives at this layer.
     spread: the variance of ln E[y^2] over draws of the weights, which finite width causes.
+    gradient: the sum over its responses of their squared derivatives, in units of that of the
+        outputs, measured by a run backward; None where none was measured.
+    correlation: of its responses to two examples, measured, the mean over all pairs; None where
+        none was measured.
     """
 
     layer: str
@@ -102,6 +109,8 @@ class LayerInit:
     bias_part: float = 0.0
     growth: float = 1.0
     spread: float = 0.0
+    gradient: float | None = None
+    correlation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,12 +162,19 @@ class InitReport(Report):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The reasons why the network may not train, each a sentence with a remedy."""
-        sentences = [self._lost(), self._unstable(), self._surprising()]
+        sentences = [*self.start_warnings]
         if self.unfilled:
             names = ", ".join(self.unfilled[:3]) + (", ..." if len(self.unfilled) > 3 else "")
             remedy = "report.left says why; fill them yourself"
             sentences.append(f"weights left as they were: {names}; {remedy}")
-        return tuple(filter(None, sentences))
+        return tuple(sentences)
+
+    @property
+    def start_warnings(self) -> tuple[str, ...]:
+        """Those of `warnings` that concern signal, gradient and correlation."""
+        # one cause has one sentence: where the signal is lost, so is the gradient
+        end_to_end = self._lost() or self._vanishing_gradient() or self._alike()
+        return tuple(filter(None, [end_to_end, self._unstable(), self._surprising()]))
 
     def check(self) -> "InitReport":
         """Return the report if it has no warnings.
@@ -181,14 +197,14 @@ class InitReport(Report):
                     f"the responses of {row.layer} are not finite on the example; use another "
                     "activation, normalisation or residual connections"
                 )
-            if not 1 / LARGEST_SECOND < size < LARGEST_SECOND:
+            if not VANISHED < size < EXPLODED:
                 word = "explodes" if size > 1 else "vanishes"
-                better = 'init="he", ' if self.mode == "empirical" else 'mode="empirical", '
-                place = ""
-                if row.last != row.measured:
-                    better, place = "", " at its last use"
-                elif not self._is_curable:
-                    better = ""
+                # at later uses of a layer its scale is that of the first one
+                is_later = row.last != row.measured
+                place = " at its last use" if is_later else ""
+                can_measure = self.mode != "empirical" and self._is_curable and not is_later
+                better = 'mode="empirical", ' if can_measure else ""
+                better = "" if is_later else self._start_remedy + better
                 return (
                     f"the signal {word}: the responses of {row.layer} have E[y²] = {row.last:.3g}"
                     f"{place}; use {better}normalisation or residual connections"
@@ -216,33 +232,84 @@ class InitReport(Report):
         )
 
     def _surprising(self) -> str:
-        """Warn of the first responses that differ from theory by more than width explains."""
+        """Warn of the first responses that are neither what the layer aims at nor what its weights
+        predict, by more than width explains."""
         for row in self.layers:
             if row.measured is None or not row.predicted or not 0 < row.measured < math.inf:
                 continue
-            error = abs(math.log(row.measured / row.predicted))
+            aim = 1.0 if self.rule == "lsuv" else row.share
+            error = min(abs(math.log(row.measured / size)) for size in (row.predicted, aim))
             if error > math.log(LARGEST_RATIO) + 3 * math.sqrt(row.spread):
-                better = 'init="lsuv"' if self.mode == "empirical" else 'mode="empirical"'
+                # which aims at what it measures, so that nothing is left to surprise
+                better = "" if self.mode == "empirical" else 'mode="empirical", which measures, or '
                 return (
                     f"the responses of {row.layer} have E[y²] = {row.measured:.3g} where "
                     f"{row.predicted:.3g} is predicted, which width does not explain; use "
-                    f"{better}, which measures, or maps and batches that are larger"
+                    f"{better}maps and batches that are larger"
                 )
         return ""
 
+    def _vanishing_gradient(self) -> str:
+        """Warn of a gradient that is lost, or explodes, between the last layer and the first."""
+        rows = [(row.layer, row.gradient) for row in self.layers if row.gradient is not None]
+        if not rows or self.rule == "fixup":
+            return ""
+        (first, at_first), (last, at_last) = rows[0], rows[-1]
+        ratio = at_first / at_last if at_last else math.nan
+        if math.isnan(ratio) or VANISHED < ratio < EXPLODED:
+            return ""
+        word = "explodes" if ratio > 1 else "vanishes"
+        return (
+            f"the gradient {word}: the sum of its squares at {first} is {ratio:.3g} times that at "
+            f"{last}; use {self._remedies()}"
+        )
+
+    def _alike(self) -> str:
+        """Warn of responses to different inputs that become alike on their way.
+
+        They are compared with those of the first layer: what is alike there is so in the data. Near
+        a correlation of 1 each layer multiplies 1 - c by the factor of the gradient's mean square
+        (Schoenholz et al. 2017), so that both have one limit."""
+        rows = [(row.layer, row.correlation) for row in self.layers if row.correlation is not None]
+        if not rows:
+            return ""
+        (first, at_first), (last, at_last) = rows[0], rows[-1]
+        if 1 - at_first < ALIKE or 1 - at_last > VANISHED * (1 - at_first):
+            return ""
+        return (
+            f"inputs become alike: the responses to two of them have a correlation of "
+            f"{at_first:.3g} at {first}, and of {at_last:.9g} at {last}; use {self._remedies()}"
+        )
+
+    @property
+    def _start_remedy(self) -> str:
+        """Name the rule that keeps the signal, where the one that was given does not."""
+        is_for_signal = self.mode == "empirical" or all(map(_is_filled_for_signal, self.layers))
+        return "" if is_for_signal else 'init="he", '
+
+    def _remedies(self) -> str:
+        """Return what helps where gradients or the differences between inputs do not arrive."""
+        start = self._start_remedy
+        if any("_norm (measured)" in row.reads for row in self.layers):
+            # each multiplies the gradient: in batches by pi / (pi - 1) behind ReLU
+            return f"{start}residual connections or fewer layers"
+        return (
+            f"{start}residual connections, normalisation or another activation: relu, tanh, or one "
+            "that is shaped for the depth (activations.dks, activations.tat_leaky_relu)"
+        )
+
     def title(self) -> str:
         measured = ", each layer corrected by what was measured" if self.mode == "empirical" else ""
-        return f"Initialised by {self.rule}{measured}."
+        return f"Initialised by {self.rule}{measured}. Measured on the example: {MEASURED}."
 
     def cells(self) -> list[Row]:
-        columns = ("layer", "shape", "reads", "E[x²]", "feeds", "share", "std", "drawn")
-        rows: list[Row] = [(*columns, "E[y²] predicted", "measured")]
+        what = ("layer", "shape", "reads", "E[x²]", "feeds", "share", "std")
+        rows: list[Row] = [(*what, "predicted", *MEASURES)]
         for row in self.layers:
-            stds = (f"{number:.4g}" for number in (row.share, row.std, row.std_drawn))
-            seconds = ("" if n is None else f"{n:.3g}" for n in (row.predicted, row.measured))
             shape = "x".join(map(str, row.shape))
             named = (row.layer, shape, row.reads, f"{row.second_in:.3g}", row.feeds)
-            rows.append((*named, *stds, *seconds))
+            aims = (f"{row.share:.4g}", f"{row.std:.4g}", _number(row.predicted))
+            rows.append((*named, *aims, *_measured(row.measured, row.gradient, row.correlation)))
         return rows
 
     def notes(self) -> list[str]:
@@ -252,18 +319,45 @@ class InitReport(Report):
     __repr__ = Report.__str__
 
 
+def _is_filled_for_signal(row: LayerInit) -> bool:
+    """Return whether a layer has about the std that keeps its signal."""
+    second = row.fan_in * row.std**2 * row.second_in
+    return 0.8 < second / row.share < 1.25
+
+
 @dataclass(frozen=True)
 class Propagation(Report):
-    """The result of `propagation`.
+    """The result of `propagation`, by the name of each layer's weight.
 
-    responses: by the name of each layer's weight, E[y^2] of its responses: predicted from the
-        current weights, and measured.
+    responses: E[y^2] of its responses: predicted from the current weights, and measured.
+    gradients: as `LayerInit.gradient`; layers that no gradient reaches are left out.
+    correlations: as `LayerInit.correlation`.
     """
 
     responses: dict[str, tuple[float, float]]
+    gradients: dict[str, float]
+    correlations: dict[str, float | None]
+
+    def title(self) -> str:
+        return f"Measured on the example: {MEASURED}."
 
     def cells(self) -> list[Row]:
-        rows = [(name, *(f"{second:.4g}" for second in x)) for name, x in self.responses.items()]
-        return [("layer", "E[y²] predicted", "measured"), *rows]
+        rows: list[Row] = [("layer", "predicted", *MEASURES)]
+        for name, (predicted, second) in self.responses.items():
+            at = (self.gradients.get(name), self.correlations.get(name))
+            rows.append((name, _number(predicted), *_measured(second, *at)))
+        return rows
 
     __repr__ = Report.__str__
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _measured(
+    second: float | None, gradient: float | None, correlation: float | None
+) -> tuple[str, str, str]:
+    """Return the cells of `MEASURES`."""
+    # what differs between inputs is 1 - c, of which three digits would often show nothing
+    return _number(second), _number(gradient), "" if correlation is None else f"{correlation:.4f}"

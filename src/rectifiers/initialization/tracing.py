@@ -37,10 +37,12 @@ from rectifiers.initialization.distributions import (
     new_root,
     normal,
 )
+from rectifiers.initialization.modes import batch_stats_mode
 from rectifiers.quadrature import is_elementwise
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.torch_internals import base
 
+LARGEST_LOG = 100.0  # of a factor on E[y^2]: no number overflows
 Respond = Callable[[], Tensor]  # computes a layer's responses, by its weight and bias as they are
 
 
@@ -147,26 +149,6 @@ def _is_quantised(model: nn.Module) -> bool:
     packed = any(".quantized" in type(module).__module__ for module in model.modules())
     floats = (p.is_floating_point() or p.is_complex() for p in model.parameters())
     return packed or not all(floats)
-
-
-@contextmanager
-def batch_stats_mode(model: nn.Module) -> Iterator[None]:
-    """Let normalisation use the batch's statistics and nothing be dropped; modes and buffers are
-    then as before."""
-    modes = {module: module.training for module in model.modules()}
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    try:
-        for module in modes:
-            module.training = hasattr(module, "running_mean")
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-        for name, buffer in model.named_buffers():
-            vars(buffer).pop("rectifiers_distribution", None)
-            # not what the run has made, such as a cache
-            if name in buffers and buffers[name].shape == buffer.shape:
-                buffer.copy_(buffers[name])
 
 
 def _get(value: Any) -> Distribution | None:
@@ -329,27 +311,39 @@ class _Tracer(TorchFunctionMode):
             _set(out, measured(out, f"{name} (measured)", **lengths_after([dist])))
             return out
         self.trace.consume(dist)
-        call = LayerCall(key, weight, bias, *op.fans(name, weight, args, kwargs), dist)
+        fan_in, fan_out, taps = op.fans(func, name, x, weight, args, kwargs)
+        call = LayerCall(key, weight, bias, fan_in, fan_out, dist, taps)
         self._meet(call, lambda: func(*args, **kwargs))
         out = func(*args, **kwargs)
         self._respond(out, call)
         return out
 
     def _respond(self, out: Tensor, call: LayerCall) -> None:
-        """Let the responses of a layer carry their distribution, which follows from its weights."""
-        by_weight = call.fan_in * float(call.weight.double().square().mean()) * call.reads.second
-        second = by_weight
+        """Let the responses of a layer carry their distribution, which follows from its weights.
+
+        Followed is E[y^2] as if every response had all its inputs, for stds leave borders out as
+        the paper does; predicted is what is left of it."""
+        reads, bias_second = call.reads, 0.0
         if call.bias is not None:
-            second += float(call.bias.double().square().mean())
+            bias_second = float(call.bias.double().square().mean())
+        by_input = float(call.weight.double().square().mean()) * reads.second
+        by_weight = call.fan_in * by_input
+        second = by_weight + bias_second
+        left = math.exp(min(reads.map_slope * reads.borders, LARGEST_LOG))
+        predicted = call.taps * by_input * left + bias_second
         measured_second = float(out.detach().double().square().mean())
-        self.trace.responses.setdefault(call.name, (second, measured_second))
+        self.trace.responses.setdefault(call.name, (predicted, measured_second))
         self.trace.last[call.name] = measured_second
+
         details: dict[str, Any] = {"origins": (call.name,), "ends": (call.name,)}
-        details |= lengths_after([call.reads], call.name)
+        details |= lengths_after([reads], call.name)
         details["growth"] *= by_weight / second if 0 < second < math.inf else 1.0
-        details["spread"] += call.reads.fluctuation / call.weight.shape[1]
-        followed = measured_second if self.empirical else second
-        _set(out, normal(0.0, followed, call.name, **details))
+        details["spread"] += reads.fluctuation / call.weight.shape[1]
+        if self.empirical:
+            second = measured_second
+        elif 0 < second < math.inf and 0 < predicted < math.inf:
+            details["borders"] = math.log(predicted / second)
+        _set(out, normal(0.0, second, call.name, **details))
 
     def _meet(self, call: LayerCall, respond: Respond) -> None:
         self.trace.uses[call.name] += 1
@@ -374,14 +368,16 @@ class _Tracer(TorchFunctionMode):
         for name, x, weight, bias, dist in parts:
             self.trace.consume(dist)
             self.trace.feeds.setdefault(name, []).append((("attention",), 1.0))
-            call = LayerCall(name, weight, bias, weight.shape[1], weight.shape[0], dist)
+            outputs, inputs = weight.shape
+            call = LayerCall(name, weight, bias, inputs, outputs, dist, inputs)
             self._meet(call, partial(F.linear, x, weight, bias))
         plain = list(args)
         plain[11], plain[12] = torch.eye(len(last), dtype=last.dtype, device=last.device), None
         details = lengths_after(dists, *names)
         mixed = measured(func(*plain, **kwargs)[0], "attention (measured)", **details)
         name = self.names[id(last)]
-        call = LayerCall(name, last, last_bias, last.shape[1], last.shape[0], mixed)
+        outputs, inputs = last.shape
+        call = LayerCall(name, last, last_bias, inputs, outputs, mixed, inputs)
         self._meet(call, lambda: func(*args, **kwargs)[0])
         out = func(*args, **kwargs)
         self._respond(out[0], call)

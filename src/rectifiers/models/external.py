@@ -101,6 +101,7 @@ class ModuleNetwork(ImageNetwork):
         images = self.example() if images is None else images
         report = initialize(self.module, images, init=rule, seed=seed, bias=bias, mode=mode)
         self.left = [f"{name} was left as it was: {why}" for name, why in report.left.items()]
+        self.start_warnings = list(report.start_warnings)
         return layer_reports(report, name, bias)
 
 

@@ -25,12 +25,13 @@ class ImageNetwork(nn.Module):
 
     depth: layers with weights on the longest way. multiply_adds: of one image of `input_px`,
     convolutions and linear layers alone. activation_checkpointing: whether training keeps only some
-    maps and recomputes the others in the backward pass. left: what `initialize` did not fill, a
-    sentence each."""
+    maps and recomputes the others in the backward pass. left: what `initialize` did not fill, and
+    start_warnings: what it says against the start, a sentence each."""
 
     depth: int
     multiply_adds: int
     left: Sequence[str] = ()
+    start_warnings: Sequence[str] = ()
     activation_checkpointing = False
     is_compiled = False
 

@@ -19,9 +19,10 @@ from rectifiers.data.images import FolderSplit
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
 from rectifiers.data.sources import Source, one_at_a_time, three_splits
 from rectifiers.data.transforms import Geometry
+from rectifiers.initialization.modes import batch_stats_mode
 from rectifiers.initialization.report import LayerReport
 from rectifiers.initializers import Rule, needs_images
-from rectifiers.models.chains import initialize_chain, initialize_empirically, warn_of_drift
+from rectifiers.models.chains import initialize_chain, initialize_empirically
 from rectifiers.models.network import ImageNetwork, Network
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.provenance import provenance
@@ -40,6 +41,7 @@ from rectifiers.runtime.stopping import interruptible
 from rectifiers.training import optim
 from rectifiers.training.checkpoints import load_weights
 from rectifiers.training.module import Classifier, load_plain
+from rectifiers.training.start import start_warnings
 from rectifiers.training.targets import Functions, source_file
 
 if TYPE_CHECKING:
@@ -115,19 +117,9 @@ def build(
         network=network,
         init_report=init_report,
         classifier=classifier,
-        warnings=_warnings_of_start(config, network),
+        warnings=start_warnings(config, network, init_report),
         provenance=origin,
     )
-
-
-def _warnings_of_start(config: RunConfig, network: ImageNetwork) -> list[str]:
-    """Return what a reader of the record should know of the start, a sentence each."""
-    # batch normalisation and measured responses leave no drift
-    is_plain = config.model.norm == "none" and config.init.mode == "closed_form"
-    if is_plain and config.weights is None and isinstance(network, Network):
-        drift = warn_of_drift(network.sites())
-        return [drift] if drift else []
-    return list(network.left)
 
 
 def open_source(config: RunConfig, functions: Functions) -> Source:
@@ -389,7 +381,5 @@ def _row_network(
 
 def _forward(network: Network, x: Tensor) -> None:
     """Run a network as in training, without dropout."""
-    from rectifiers.initialization.tracing import batch_stats_mode  # imported late, as above
-
     with batch_stats_mode(network), torch.no_grad(), torch.random.fork_rng(devices=()):
         network(x)
