@@ -48,13 +48,16 @@ class Library:
         part = self.path.with_suffix(f".{os.getpid()}.part")
         compiler = shlex.split(os.environ.get("CC", "cc"))
         stamp = f'-DSOURCE_HASH="{self.source_hash()}"'
-        sources, links = map(str, self.sources()), (f"-l{link}" for link in self.links)
+        sources = [str(path) for path in self.sources()]
+        links = [f"-l{name}" for name in self.links]
         command = [*compiler, *FLAGS.split(), stamp, *sources, "-o", str(part), *links]
+
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=300)
             if done.returncode == 0:
                 part.replace(self.path)
                 return None
+
             lines = done.stderr.splitlines() or [f"status {done.returncode}"]
             reason = next((line for line in lines if "error" in line), lines[0])
             return f"{compiler[0]} says: {reason}"

@@ -75,6 +75,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], **style: Any) -> T
     without_frame: dict[str, Any] = {"box": None, "pad_edge": False, "header_style": "underline"}
     made = Table(**without_frame | style, padding=(0, 2, 0, 0))
     for i, name in enumerate(head):
+        # an empty cell, which "+-" contains, does not decide
         is_number = all(row[i][:1].isdigit() or row[i][:1] in "+-" for row in rows)
         made.add_column(styled(name), justify="right" if is_number else "left")
     for row in rows:
@@ -137,28 +138,38 @@ def progress_bar(
     """
     if world().rank > 0:
         yield lambda count: None
-    elif stderr.is_terminal:
-        from rich import progress as bars  # imported late: --help does not need it
+        return
+    if not stderr.is_terminal:
+        yield _progress_lines(description, total, unit)
+        return
 
-        counts = bars.DownloadColumn() if unit == "bytes" else bars.MofNCompleteColumn()
-        columns = ("{task.description}", bars.BarColumn(), counts, bars.TimeRemainingColumn())
-        with bars.Progress(*columns, console=stderr, transient=True) as progress:
-            task = progress.add_task(description, total=total)
-            yield lambda count: progress.advance(task, count)
-    else:
-        timer, done = LineTimer(), 0
+    from rich import progress as bars  # imported late: --help does not need it
 
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            if timer.is_due():
-                left_s = (time.monotonic() - timer.started) * (total - done) / max(done, 1)
-                numbers = map(decimal if unit == "bytes" else "{:,}".format, (done, total))
-                suffix = "" if unit == "bytes" else f" {unit}"
-                line = f"{description}: {' of '.join(numbers)}{suffix}, {duration(left_s)} left"
-                say(line)
+    counts = bars.DownloadColumn() if unit == "bytes" else bars.MofNCompleteColumn()
+    columns = ("{task.description}", bars.BarColumn(), counts, bars.TimeRemainingColumn())
+    with bars.Progress(*columns, console=stderr, transient=True) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda count: progress.advance(task, count)
 
-        yield advance
+
+def _progress_lines(description: str, total: int, unit: str) -> Callable[[int], None]:
+    """Return a function that advances the number done, and now and then prints a line about it."""
+    timer, done = LineTimer(), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if not timer.is_due():
+            return
+
+        left_s = (time.monotonic() - timer.started) * (total - done) / max(done, 1)
+        if unit == "bytes":
+            numbers = f"{decimal(done)} of {decimal(total)}"
+        else:
+            numbers = f"{done:,} of {total:,} {unit}"
+        say(f"{description}: {numbers}, {duration(left_s)} left")
+
+    return advance
 
 
 @contextmanager

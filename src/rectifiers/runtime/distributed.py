@@ -45,9 +45,11 @@ def world(environment: Mapping[str, str] = os.environ) -> World:
         names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_NUM_NODES")
     else:
         return SINGLE_PROCESS
+
     values = [environment.get(name, "") for name in names]
+    # a variable that is missing or no number becomes -1, which is no place
     place = World(*(int(value) if value.isdecimal() else -1 for value in values))
-    is_place = 0 <= place.rank < place.size and place.local_rank >= 0 < place.nodes
+    is_place = 0 <= place.rank < place.size and place.local_rank >= 0 and place.nodes > 0
     if not is_place or place.size % place.nodes:
         given = " ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
         raise InputError(f"{given} is no place of a process; start as many on every node")
@@ -87,16 +89,21 @@ def join_process_group(place: World, backend: str, timeout_s: float) -> None:
 
     if place.size == 1 or dist.is_initialized():
         return
+
+    # Torch and Lightning read torchrun's variables, which srun does not set.
     ranks = {"RANK": place.rank, "WORLD_SIZE": place.size, "LOCAL_RANK": place.local_rank}
     os.environ |= {name: str(number) for name, number in ranks.items()}
-    os.environ.setdefault("GROUP_RANK", str(place.rank // (place.size // place.nodes)))
-    if "MASTER_ADDR" not in os.environ:  # torchrun sets it; srun only lists the nodes
+    processes_of_a_node = place.size // place.nodes
+    os.environ.setdefault("GROUP_RANK", str(place.rank // processes_of_a_node))
+    if "MASTER_ADDR" not in os.environ:  # srun only lists the nodes
         from pytorch_lightning.plugins.environments import SLURMEnvironment
 
         nodes = os.environ["SLURM_STEP_NODELIST"]
         os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(nodes)
+    # the same on all nodes, and another one for each job
     port = 15000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10000
     os.environ.setdefault("MASTER_PORT", str(port))
+
     try:
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
     except (RuntimeError, ValueError) as error:  # torch's RuntimeError: the network failed
@@ -183,11 +190,13 @@ def broadcast_from_rank_zero(make: Callable[[], T]) -> T:
     result, error = _attempt(make) if dist.get_rank() == 0 else (None, None)
     if isinstance(error, InputError):
         error.on_all_ranks = True
-    results: list[Any] = [result, error and _as_shared_error(0, error)]
-    dist.broadcast_object_list(results, src=0)
-    if results[1] is not None:
-        raise error or results[1]  # rank 0 raises its own error, with the traceback
-    return results[0]
+
+    shared: list[Any] = [result, error and _as_shared_error(0, error)]
+    dist.broadcast_object_list(shared, src=0)
+    result, shared_error = shared
+    if shared_error is not None:
+        raise error or shared_error  # rank 0 raises its own error, with the traceback
+    return result
 
 
 def run_on_all_ranks(make: Callable[[], T]) -> T:
@@ -200,10 +209,12 @@ def run_on_all_ranks(make: Callable[[], T]) -> T:
     errors = all_gather(error and _as_shared_error(dist.get_rank(), error))
     if not any(errors):
         return result
+
     if isinstance(error, Exception) and not isinstance(error, InputError):
         raise error  # with its traceback
     rank, first = next((rank, error) for rank, error in enumerate(errors) if error is not None)
-    if isinstance(first, InputError) and first.on_all_ranks and len(set(map(str, errors))) > 1:
+    is_alike = len(set(map(str, errors))) == 1
+    if isinstance(first, InputError) and first.on_all_ranks and not is_alike:
         first.args = (f"rank {rank}: {first}",)
     raise first
 
@@ -233,10 +244,10 @@ def check_agreement(facts: Mapping[str, object]) -> None:
     first, *others = all_gather(dict(facts))
     for rank, facts in enumerate(others, start=1):
         for name in dict.fromkeys((*first, *facts)):
-            values = [str(side.get(name, "none")) for side in (facts, first)]
-            if values[0] != values[1]:
+            theirs, of_rank_0 = (str(side.get(name, "none")) for side in (facts, first))
+            if theirs != of_rank_0:
                 raise InputError(
-                    f"rank {rank} has another {name} than rank 0 ({' and '.join(values)}); start "
+                    f"rank {rank} has another {name} than rank 0 ({theirs} and {of_rank_0}); start "
                     "all processes from the same code, with the same command and the same data",
                     on_all_ranks=True,
                 )

@@ -32,7 +32,8 @@ def check_writable(key: str, folder: Path) -> None:
     be kept."""
     places = (folder.absolute(), *folder.absolute().parents)
     nearest = next(filter(os.path.lexists, places))  # a link to nothing included
-    if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
+    is_writable = os.access(nearest, os.W_OK | os.X_OK)
+    if not os.path.isdir(nearest) or not is_writable:
         raise InputError(
             f"{key}={folder} cannot be written, for {nearest} is no folder that can be; give "
             "another"
@@ -160,18 +161,26 @@ def check_zip(path: Path) -> None:
     with open(path, "rb") as file, zipfile.ZipFile(file) as zip_file:
         parts = zip_file.infolist()
         _check_directory(file, parts)
-        names = {part.orig_filename.lower() for part in parts}  # torch ignores the case
-        if len(names) < len(parts):
-            raise zipfile.BadZipFile("two parts have one name")
-        for part in parts:
-            # a compressed part may unpack to any size; torch takes one with attributes for a
-            # folder, and returns uninitialised memory for it
-            is_plain = part.compress_type == zipfile.ZIP_STORED and not part.external_attr
-            is_plain &= part.compress_size == part.file_size and part.filename == part.orig_filename
-            if not is_plain:
-                raise zipfile.BadZipFile(f"{part.filename} is no part that torch writes")
+        _check_parts(parts)
         if (damaged := zip_file.testzip()) is not None:
             raise zipfile.BadZipFile(f"the checksum of {damaged} does not fit")
+
+
+def _check_parts(parts: Sequence[zipfile.ZipInfo]) -> None:
+    """Raise a BadZipFile where two parts have one name, or one is not as torch writes it."""
+    names = {part.orig_filename.lower() for part in parts}  # torch ignores the case
+    if len(names) < len(parts):
+        raise zipfile.BadZipFile("two parts have one name")
+
+    for part in parts:
+        # a compressed part may unpack to any size
+        is_stored = part.compress_type == zipfile.ZIP_STORED
+        has_its_size = part.compress_size == part.file_size
+        has_its_name = part.filename == part.orig_filename
+        # torch takes a part with attributes for a folder, and returns uninitialised memory for it
+        is_file = not part.external_attr
+        if not (is_stored and has_its_size and has_its_name and is_file):
+            raise zipfile.BadZipFile(f"{part.filename} is no part that torch writes")
 
 
 def _check_directory(file: IO[bytes], parts: Sequence[zipfile.ZipInfo]) -> None:
@@ -181,16 +190,21 @@ def _check_directory(file: IO[bytes], parts: Sequence[zipfile.ZipInfo]) -> None:
     end = file.tell() - ZIP_END.size
     file.seek(max(0, end - ZIP64_LOCATOR.size - ZIP64_END.size))
     tail = file.read()
+
     signature, *_, count, length, offset, _ = ZIP_END.unpack(tail[-ZIP_END.size :])
     is_whole = signature == b"PK\x05\x06"
+
+    # a zip file with numbers of 64 bits has two more records before it
     locator = tail[: -ZIP_END.size][-ZIP64_LOCATOR.size :]
     if locator.startswith(b"PK\x06\x07"):
         end -= ZIP64_LOCATOR.size + ZIP64_END.size
         is_whole &= ZIP64_LOCATOR.unpack(locator)[2] == end
         signature, *_, count, length, offset = ZIP64_END.unpack(tail[: ZIP64_END.size])
         is_whole &= signature == b"PK\x06\x06"
+
     is_whole &= offset + length == end and count == len(parts)
-    if not is_whole or min((part.header_offset for part in parts), default=0) != 0:
+    starts_with_a_part = min((part.header_offset for part in parts), default=0) == 0
+    if not is_whole or not starts_with_a_part:
         raise zipfile.BadZipFile("its directory is not where a zip file of torch has it")
 
 

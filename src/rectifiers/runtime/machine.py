@@ -71,6 +71,7 @@ def quick_imports() -> Iterator[None]:
     exit the objects are freed as usual; a library reports those that are not."""
     with no_garbage_collection():
         yield
+        # nothing is frozen before the first call
         if gc.get_freeze_count() == 0:
             gc.freeze()
             atexit.register(gc.unfreeze)

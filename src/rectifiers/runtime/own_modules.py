@@ -37,9 +37,11 @@ class OwnModules(MetaPathFinder):
     ) -> ModuleSpec | None:
         if path is not None:  # within a package, which says where it lies
             return None
+
         frame = inspect.currentframe()
         caller = _importer(frame.f_back if frame else None)
         folders = self.names.get(fullname) or self._found.get(caller, [])
+
         spec = PathFinder.find_spec(fullname, folders)
         if spec is not None:
             self._found[fullname] = folders
@@ -50,7 +52,8 @@ def _importer(frame: FrameType | None) -> str:
     """Return the top-level name of the module whose import statement runs in `frame`."""
     top = "importlib"
     while frame is not None and top in ("importlib", "_frozen_importlib"):
-        top, frame = str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_back
+        name = str(frame.f_globals.get("__name__", ""))
+        top, frame = name.partition(".")[0], frame.f_back
     return top
 
 

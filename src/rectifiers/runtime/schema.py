@@ -67,8 +67,11 @@ def describe_error(error: ValidationError, values: object) -> str:
     for other in others:
         if _locate(other["loc"], values)[0] == path and other["msg"] != first["msg"]:
             reasons.append(other["msg"].removeprefix("Input should be "))
+
+    # pydantic writes a bound of 1e30 with all its zeros
     reason = re.sub("10{9,}", lambda bound: f"1e{len(bound[0]) - 1}", " or ".join(reasons))
     reason = f"{reason[:1].lower()}{reason[1:]}".replace("a valid array", "a list such as [a,b]")
+
     if first["type"] == "missing":
         path.append(str(first["loc"][-1]))
     elif path and not isinstance(value, Mapping):
@@ -106,6 +109,7 @@ def check_call(function: Callable[..., object], options: Mapping[str, object], a
                 f"{at}{name}={{_target_: {inner}}} would not be called; name a function "
                 "that builds both as the outer _target_"
             )
+
     target: Any = function.__init__ if inspect.isclass(function) else function
     try:
         hints = typing.get_type_hints(target, include_extras=True)

@@ -62,11 +62,11 @@ def deferring_signals() -> Iterator[None]:
         with _translate_worker_errors():
             yield
         return
-    handlers = {
-        s: signal.getsignal(s) for s in STOP_SIGNALS if signal.getsignal(s) != signal.SIG_IGN
-    }
-    _pending, _deferring = 0, True
+
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handlers = {number: each for number, each in before.items() if each != signal.SIG_IGN}
     others = multiprocessing.active_children()  # which the body did not start
+    _pending, _deferring = 0, True
     try:
         for number in handlers:
             signal.signal(number, _handle)
@@ -139,6 +139,7 @@ def _translate_worker_errors() -> Iterator[None]:
         context = error.__context__  # other code may raise its own error for torch's
         if not isinstance(error, RuntimeError) and isinstance(context, RuntimeError):
             error = context
+
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
         if lines[0].startswith("DataLoader worker (pid"):
             what = f"was killed ({lines[0]})"
