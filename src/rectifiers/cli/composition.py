@@ -4,7 +4,7 @@ import copy
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 
 import hydra
@@ -59,8 +59,8 @@ def resolve(config: DictConfig) -> RunConfig:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
         _check_settings_of_rows(config)
-        # a claim is about runs
-        return RunConfig.of({str(key): value for key, value in plain.items() if key != "claim"})
+        plain.pop("claim", None)  # it is about runs, and no part of one
+        return RunConfig.of({str(key): value for key, value in plain.items()})
     except OmegaConfBaseException as error:
         reason = " ".join(str(error).split())
         raise InputError(
@@ -133,7 +133,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     and arguments of Lightning's Trainer that conf/ leaves out, get the plus that Hydra asks for.
     Of groups that may be left out, null becomes the empty list, which Hydra takes."""
     chosen = {override.partition("=")[0] for override in overrides if "=" in override}
-    named: set[str] = set()
+    named: set[str] = set()  # the groups and sections of which a function is named
     renamed = []
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -142,6 +142,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
             named.add(place)
             if place in BY_NAME and place not in chosen:
                 key = place
+
         if key in OPTIONAL:
             value = _without_null(value)
         if key in BY_NAME:
@@ -149,13 +150,19 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
                 _store_option(key, name)
                 named.add(key)
         renamed.append(f"{key}{equals}{value}")
-    expanded = []
-    for override in renamed:
-        place, _, setting = override.lstrip("+").partition("=")[0].rpartition(".")
-        is_setting = place in named and setting.isidentifier() and setting != "_target_"
-        is_setting |= place == "trainer" and setting not in KEYS_OF_TRAINER
-        expanded.append(f"++{override.lstrip('+')}" if is_setting else override)
-    return expanded
+
+    return [_with_plus(override, named) for override in renamed]
+
+
+def _with_plus(override: str, named: Collection[str]) -> str:
+    """Return an override with the plus that Hydra asks for before a key that conf/ does not have.
+
+    named: the groups and sections of which a function is named, whose settings conf/ lacks."""
+    bare = override.lstrip("+")
+    place, _, last = bare.partition("=")[0].rpartition(".")
+    is_setting = place in named and last.isidentifier() and last != "_target_"
+    is_of_trainer = place == "trainer" and last not in KEYS_OF_TRAINER
+    return f"++{bare}" if is_setting or is_of_trainer else override
 
 
 def _without_null(value: str) -> str:
@@ -194,5 +201,6 @@ def choices_of(hydra: HydraConf) -> Choices:
 
 def override(key: str, value: str) -> str:
     """Return an override as Hydra reads it; a path is quoted, whatever is in it."""
+    # Hydra halves backslashes before a quote and at the end, and takes all others as they are
     quoted = re.sub(r"(\\*)('|\Z)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), value)
     return f"{key}='{quoted}'" if key in PATHS else f"{key}={value}"

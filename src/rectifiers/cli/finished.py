@@ -13,7 +13,7 @@ from os import listdir
 from os.path import isdir, isfile  # unlike Path's: False of a name that is too long for a path
 from pathlib import Path
 
-from omegaconf import Container, OmegaConf
+from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.composition import Choices, compose_with_choices, override, refusal
@@ -64,11 +64,13 @@ def of_run(
     """
     folder = _folder_of(name, Path(values.get("runs_dir", "runs")))
     check_free(values)
-    record, place = load_training(folder / "record.json"), folder / "record.json"
+    place = folder / "record.json"
+    record = load_training(place)
     if record.status != "finished":
         raise InputError(f"run={name} {record.status}; there is nothing to test")
     _check_plain(record.science, place)
     check_targets(record.science, place, trust)
+
     try:
         plain = _laid_over(record, values, folder)
     except OmegaConfBaseException as error:  # of a reference that was typed
@@ -77,9 +79,10 @@ def of_run(
         config = RunConfig.of(plain)
     except InputError as error:
         raise InputError(f"run={name}: {printable(str(error))}") from error
+
     theirs, ours = flat(record.science), flat(science(config))
     for key in sorted(theirs.keys() | ours.keys()):
-        if theirs.get(key, ...) != ours.get(key, ...):
+        if theirs.get(key, ...) != ours.get(key, ...):  # None is a value
             raise InputError(
                 f"{place}: science.{printable(key)} is no part of a run's id; a record of this "
                 "version does not hold it"
@@ -89,6 +92,7 @@ def of_run(
             f"{folder} does not bear the name of its configuration; give the folder that the run "
             "was made in"
         )
+
     return config, record.choices, record.overrides
 
 
@@ -115,31 +119,15 @@ def _laid_over(record: TrainingRecord, values: dict[str, str], folder: Path) -> 
     Raises:
         InputError: where the command line cannot be used, or the data are not there.
     """
-    typed = [
-        override(key, value)
-        for key, value in values.items()
-        if key not in ("data.root", "data.download")
-    ]
-    composed, _ = compose_with_choices([f"data={_data_option(record)}", *typed])
     kept = _kept(folder / "config.yaml")
-    # what other keys refer to is a number or a word; a record may hold lists of any size
-    laid_over = {
-        key: value
-        for key, value in settings(record.science).items()
-        if key in KEYS and not isinstance(value, dict | list)
-    }
-    laid_over |= {key: kept[key] for key in OF_THE_DATA if key in kept and key not in values}
-    for key, value in laid_over.items():
-        OmegaConf.update(composed, key, value, force_add=True)
-    is_logged = any(key.partition(".")[0] == "logger" for key in values)
-    now: JsonObject = {"runs_dir": str(folder.parent), "data.root": _root(values, kept)}
-    now |= {"rerun": False, "ckpt_path": None, "weights": None}
-    now |= {} if is_logged else {"logger": {}}
+    composed = _composed_around(record, values, kept)
+    fixed = _fixed(values, kept, folder)
     if "download" in composed.data or "data.download" in values:
-        now["data.download"] = values.get("data.download") == "true"
+        fixed["data.download"] = values.get("data.download") == "true"
+
     plain = copy.deepcopy(record.science)
     for key in NOT_SCIENCE:
-        value = now[key] if key in now else OmegaConf.select(composed, key, default=...)
+        value = fixed[key] if key in fixed else OmegaConf.select(composed, key, default=...)
         if value is ... or (key == "data.root" and value is None):
             continue
         if isinstance(value, Container):
@@ -151,14 +139,58 @@ def _laid_over(record: TrainingRecord, values: dict[str, str], folder: Path) -> 
     return plain
 
 
+def _composed_around(
+    record: TrainingRecord, values: dict[str, str], kept: JsonObject
+) -> DictConfig:
+    """Return what `conf/` and the command line say, with the run's values of the keys that others
+    refer to."""
+    typed = [
+        override(key, value)
+        for key, value in values.items()
+        if key not in ("data.root", "data.download")
+    ]
+    composed, _ = compose_with_choices([f"data={_data_option(record)}", *typed])
+
+    # what other keys refer to is a number or a word; a record may hold lists of any size
+    of_run = {
+        key: value
+        for key, value in settings(record.science).items()
+        if key in KEYS and not isinstance(value, dict | list)
+    }
+    of_run |= {key: kept[key] for key in OF_THE_DATA if key in kept and key not in values}
+    for key, value in of_run.items():
+        OmegaConf.update(composed, key, value, force_add=True)
+    return composed
+
+
+def _fixed(values: dict[str, str], kept: JsonObject, folder: Path) -> JsonObject:
+    """Return the keys that a test sets itself: where its files are, that nothing is trained, and
+    that nothing is logged unless a logger was typed."""
+    fixed: JsonObject = {
+        "runs_dir": str(folder.parent),
+        "data.root": _root(values, kept),
+        "rerun": False,
+        "ckpt_path": None,
+        "weights": None,
+    }
+    is_logged = any(key.partition(".")[0] == "logger" for key in values)
+    if not is_logged:
+        fixed["logger"] = {}
+    return fixed
+
+
 def _data_option(record: TrainingRecord) -> str:
     """Return the option of `data` whose places and test scales fit the run."""
     known = options("data")
     if (chosen := record.choices.get("data")) in known:
         return str(chosen)
+
     target = record.science["data"].get("_target_")
-    texts = {name: (CONF / "data" / f"{name}.yaml").read_text() for name in known}
-    return next((n for n, text in texts.items() if f"_target_: {target}\n" in text), "folder")
+    for name in known:
+        text = (CONF / "data" / f"{name}.yaml").read_text()
+        if f"_target_: {target}\n" in text:
+            return name
+    return "folder"
 
 
 def _kept(path: Path) -> JsonObject:
@@ -174,6 +206,7 @@ def _kept(path: Path) -> JsonObject:
         config = read_yaml(path)
     except (OSError, ValueError) as error:
         raise unreadable(path, error, "remove it, and give data.root=") from error
+
     kept = {key: value_at(config, key) for key in ("data.root", *OF_THE_DATA)}
     for key, value in kept.items():
         parts = value if isinstance(value, list) else [value]
@@ -216,6 +249,7 @@ def check_targets(config: object, place: Path, trust: Collection[str]) -> None:
             raise InputError(f"{place}: {text} is not the dotted name of a function")
         if module := _untrusted_module(_group(key), str(target), trust):
             untrusted[key] = (target, module)
+
     if untrusted:
         key, (target, _) = next(iter(untrusted.items()))
         modules = ",".join(sorted({module for _, module in untrusted.values()}))
@@ -293,6 +327,7 @@ def _folder_of(name: str, runs: Path) -> Path:
     for place in (runs / name, typed.parent if typed.name == "record.json" else typed):
         if isfile(place / "record.json"):
             return place.resolve()
+
     names = listdir(runs) if isdir(runs) else []
     matches = sorted(n for n in names if n.startswith(name) and isfile(runs / n / "record.json"))
     if len(matches) == 1:

@@ -91,6 +91,7 @@ def run_all(
     """
     if processes is not None and processes < 1:
         raise InputError(f"--jobs={processes} is not usable; give a whole number at least 1")
+
     progress = Progress()
     _plan(progress, runs)
     configs = [job.config for job in progress.pending]
@@ -98,8 +99,11 @@ def run_all(
     if number := len(progress.pending):
         shares = f"at a time: {processes}, threads of each: {threads}"
         say(f"runs to do: {number}, {shares}")
+
     with deferring_signals():
         _train_pending(progress, processes, threads, follow_up)
+
+    # a reason is shown beside what sets its run apart
     common = set.intersection(*map(set, runs)) if len(runs) > 1 else set()
     for overrides, reason in progress.failures.items():
         label = " ".join(override for override in overrides if override not in common)
@@ -152,13 +156,15 @@ def _train_pending(
         initializer=_prepare_worker,
         initargs=(threads, os.getpid()),
     )
-    idle, timer = [start() for _ in range(processes)], LineTimer()
+    timer = LineTimer()
+    idle = [start() for _ in range(processes)]
     workers = list(idle)
     try:
         while progress.pending or progress.running:
             while progress.pending and idle:
                 worker, job = idle.pop(), progress.pending.pop(0)
                 progress.running[worker.submit(_train, job)] = worker, job
+
             for future in wait(progress.running, POLL_S, FIRST_COMPLETED).done:
                 worker, job = progress.running.pop(future)
                 reason = KILLED if future.exception() else future.result()
@@ -169,10 +175,11 @@ def _train_pending(
                     _plan(progress, follow_up(job.overrides) if follow_up else ())
                 else:
                     progress.failures[job.overrides] = reason
-                if reason is KILLED:
+                if reason is KILLED:  # its pool takes no more work
                     worker = start()
                     workers.append(worker)
                 idle.append(worker)
+
             stop_if_requested(f"with its runs, {progress.done}")
             if timer.is_due():
                 say(progress.line(time.monotonic() - timer.started))

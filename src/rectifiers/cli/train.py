@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
 from pathlib import Path
+from typing import NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -69,8 +70,10 @@ def main() -> None:
             sys.argv[1:] = expand_names(sys.argv[1:])
             if any(typed.startswith("hydra.run.dir=") for typed in sys.argv):
                 sys.argv.append("hydra.output_subdir=.hydra")  # what the folder is asked for
+
             launcher = Launcher()
             hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launcher)()
+
         if launcher.single is not None:
             run_job(*launcher.single)
         if launcher.search is not None:
@@ -114,6 +117,7 @@ class Launcher:
         typed = OmegaConf.to_container(state.overrides.task, resolve=False) or ()
         overrides = [str(override) for override in typed]
         find_modules(named_by(overrides), state.runtime.cwd)  # a launcher may have left that folder
+
         job = config, choices_of(state), overrides
         if state.mode != RunMode.MULTIRUN:
             self.single = job
@@ -168,15 +172,17 @@ def run_job(
 def print_best(path: Path) -> None:
     """Print what a search found best, and where that stands; an InputError where that is no
     number."""
-    if path.is_file():
-        best = OmegaConf.load(path)
-        if not math.isfinite(best.best_value):
-            raise all_diverged()
-        found = " ".join(
-            f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
-            for key, value in best.best_params.items()
-        )
-        print(printable(f"best: {found}, val error {best.best_value:.2f} % ({path})"))
+    if not path.is_file():
+        return
+    best = OmegaConf.load(path)
+    if not math.isfinite(best.best_value):
+        raise all_diverged()
+
+    found = " ".join(
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in best.best_params.items()
+    )
+    print(printable(f"best: {found}, val error {best.best_value:.2f} % ({path})"))
 
 
 def all_diverged() -> InputError:
@@ -187,41 +193,70 @@ def all_diverged() -> InputError:
 def restart_with_ranks(config: RunConfig, place: World) -> None:
     """Start this command again under torchrun where it asks for several processes and is alone.
 
-    The process is replaced before torch is imported and before anything is locked or written. A
-    process of a launcher of Hydra would start the whole sweep again.
+    The process is replaced before anything is locked or written.
     """
-    devices, is_launched = config.trainer.devices, "TORCHELASTIC_RUN_ID" in os.environ
-    if place.size > 1 or is_launched or config.trainer.num_nodes not in (1, "auto"):
+    is_launched = place.size > 1 or "TORCHELASTIC_RUN_ID" in os.environ
+    if is_launched or config.trainer.num_nodes not in (1, "auto"):
         return
-    if devices == "auto":
-        devices = _gpus() if config.trainer.accelerator == "gpu" else 1
-    if devices <= 1:
+    processes = _asked_processes(config)
+    if processes <= 1:
         return
-    if config.trainer.accelerator == "gpu" and (gpus := _gpus()) < devices:
-        raise InputError(
-            f"trainer.devices={devices} needs as many GPUs, and torch sees {gpus}; give fewer, or "
-            "choose trainer=ddp_cpu"
-        )
+
+    _check_gpus(config, processes)
     existing = find(config)
     if existing is not None and existing.is_complete:  # which needs no other process
         return
+    _check_start(config, processes)
+    _become_torchrun(processes)
+
+
+def _asked_processes(config: RunConfig) -> int:
+    """Return how many processes a machine starts for the run."""
+    devices = config.trainer.devices
+    if devices != "auto":
+        return devices
+    return _gpus() if config.trainer.accelerator == "gpu" else 1
+
+
+def _check_gpus(config: RunConfig, processes: int) -> None:
+    if config.trainer.accelerator == "gpu" and (gpus := _gpus()) < processes:
+        raise InputError(
+            f"trainer.devices={processes} needs as many GPUs, and torch sees {gpus}; give fewer, "
+            "or choose trainer=ddp_cpu"
+        )
+
+
+def _check_start(config: RunConfig, processes: int) -> None:
+    """Refuse before torchrun starts what would fail in its processes: it adds a page about them."""
     if not _may_exist(config):
-        config.check_processes(devices)
-    root = config.data.root
-    if root is not None and not config.data.download and not isdir(str(root)):
-        # torchrun would add a page about its failed processes
-        raise InputError(f"data.root={root} is not a folder; give the folder of the data")
+        config.check_processes(processes)
+    if not config.data.download:
+        _check_root(config)
+    # a process of a launcher of Hydra would start the whole sweep again
     if multiprocessing.parent_process() is not None or "SUBMITIT_EXECUTOR" in os.environ:
         raise InputError(
-            f"trainer.devices={devices} starts processes of its own, which a launcher of Hydra "
+            f"trainer.devices={processes} starts processes of its own, which a launcher of Hydra "
             "does not allow; leave hydra/launcher out, or give trainer.devices=1"
         )
-    # -P: without it, -m would put the current folder on sys.path
-    torchrun = ["-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // devices)))
+
+
+def _become_torchrun(processes: int) -> NoReturn:
+    """Replace this process by torchrun, which starts the same command so many times."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
+    # otherwise a restart by torchrun finds the addresses of dead processes
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.pop(SHOW_ALL, None)  # which `hydra_errors` sets around a sweep
-    os.execv(sys.executable, [sys.executable, *torchrun, *sys.argv])
+
+    # -P: without it, -m would put the current folder on sys.path
+    torchrun = ["-P", "-m", "torch.distributed.run", "--standalone"]
+    command = [sys.executable, *torchrun, f"--nproc-per-node={processes}", *sys.argv]
+    os.execv(sys.executable, command)
+
+
+def _check_root(config: RunConfig) -> None:
+    root = config.data.root
+    if root is not None and not isdir(str(root)):
+        raise InputError(f"data.root={root} is not a folder; give the folder of the data")
 
 
 def check_typed(config: RunConfig, run: str, overrides: Sequence[str]) -> None:
@@ -233,15 +268,14 @@ def check_typed(config: RunConfig, run: str, overrides: Sequence[str]) -> None:
             from rectifiers.training.module import refuse_other_run
 
         refuse_other_run(AtomicCheckpointIO().load_checkpoint(config.ckpt_path), run)
+
     if config.trainer.accelerator == "gpu" and not _gpus():
         raise InputError(
             "trainer.accelerator=gpu needs a GPU, and torch finds none; choose trainer=cpu"
         )
-    root = config.data.root
-    is_typed = any(typed.lstrip("+").startswith("data.root=") for typed in overrides)
-    if is_typed and root is not None and not isdir(str(root)):
-        raise InputError(f"data.root={root} is not a folder; give the folder of the data")
-    if any(typed.startswith("+") for typed in overrides):
+    if any(typed.lstrip("+").startswith("data.root=") for typed in overrides):
+        _check_root(config)
+    if any(typed.startswith("+") for typed in overrides):  # a setting of a function's own
         with quick_imports():
             from rectifiers.training.checks import checked_functions
 
@@ -290,6 +324,7 @@ def _run(
             from rectifiers.training.train import train
 
         outcome = train(config, choices, overrides)
+
     is_of_agent = "WANDB_SWEEP_ID" in os.environ and "wandb" in config.logger
     if not outcome.fresh and place.rank == 0 and is_of_agent:
         from rectifiers.training.train import publish
@@ -307,6 +342,7 @@ def _run_ensemble(
     of_ensemble = ("experiment", "evaluation", "members")
     shared = [typed for typed in overrides if typed.partition("=")[0] not in of_ensemble]
     tests = f"evaluation=[{','.join(config.evaluation.protocols)}]"
+
     known = options("experiment")
     runs = []
     for member in members:
@@ -327,10 +363,11 @@ def _print(outcome: AnyOutcome) -> None:
     with ignore_broken_pipe():
         print_record(outcome.record, Console())
         if not outcome.fresh:
-            diverged, older = "", ""
+            sentences = ["This run exists already."]
             if outcome.record.status == "diverged":
-                diverged = " It diverged; a lower optim.lr makes another run."
+                sentences.append("It diverged; a lower optim.lr makes another run.")
             if outcome.record.codes != [code_fingerprint()]:
-                older = " It is of older code."
-            print(f"This run exists already.{diverged}{older} rerun=true runs it again.")
+                sentences.append("It is of older code.")
+            sentences.append("rerun=true runs it again.")
+            print(" ".join(sentences))
         print(printable(str(outcome.path)))
