@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rectifiers.cli.composition import composed
-from rectifiers.models.network import ActivationFactory, Network
+from rectifiers.models.network import Network
 from rectifiers.models.rows import Row, expand
 from rectifiers.parameters import parameter_groups
 from rectifiers.prelu import PReLU
@@ -139,9 +139,9 @@ def paper_rows(model: str) -> tuple[Row, ...]:
     return expand(rows, width=1.0, classes=1000)
 
 
-def paper_network(model: str, activation: ActivationFactory = PReLU) -> Network:
+def paper_network(model: str) -> Network:
     """Return one of the paper's networks at full width, for photos of 224 px."""
-    return Network(paper_rows(model), activation, channels=3, input_px=PHOTO[1])
+    return Network(paper_rows(model), PReLU, channels=3, input_px=PHOTO[1])
 
 
 def sgd(network: nn.Module, fused: bool = False) -> Optimizer:

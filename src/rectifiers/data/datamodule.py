@@ -266,7 +266,7 @@ class ImageData(pl.LightningDataModule):
     read ahead, 0 for none. timeout_s: how long to wait for a batch of theirs, 0 for ever. pinned:
     whether batches lie in pinned memory. skip_bad: whether a training image that cannot be read is
     replaced and named instead of ending the run; a validation image always ends it. is_fixed:
-    whether all epochs are like the first, to overfit a few batches. here: this process among all.
+    whether all epochs are like the first, to overfit a few batches. place: this process among all.
 
     Raises:
         InputError: where processes are more than validation images, or the crop does not fit
@@ -285,14 +285,14 @@ class ImageData(pl.LightningDataModule):
         pinned: bool = False,
         skip_bad: bool = False,
         is_fixed: bool = False,
-        here: World = SINGLE_PROCESS,
+        place: World = SINGLE_PROCESS,
     ) -> None:
         super().__init__()
-        self.source, self.geometry, self.skip_bad, self.here = source, geometry, skip_bad, here
+        self.source, self.geometry, self.skip_bad, self.place = source, geometry, skip_bad, place
         self.global_batch, self.seed, self.is_fixed = global_batch, seed, is_fixed
-        if len(source.val.labels) < here.size:
+        if len(source.val.labels) < place.size:
             raise InputError(
-                f"{len(source.val.labels)} validation images are fewer than the {here.size} "
+                f"{len(source.val.labels)} validation images are fewer than the {place.size} "
                 "processes; start fewer"
             )
         if geometry.signal:
@@ -331,14 +331,14 @@ class ImageData(pl.LightningDataModule):
             len(self.source.train.labels),
             self.global_batch,
             self.seed,
-            rank=self.here.rank,
-            world=self.here.size,
+            rank=self.place.rank,
+            world=self.place.size,
             is_fixed=self.is_fixed,
         )
 
     def check_batches(self) -> None:
         """Refuse images that these processes cannot share as batches."""
-        check_batches(len(self.source.train.labels), self.global_batch, self.here.size)
+        check_batches(len(self.source.train.labels), self.global_batch, self.place.size)
 
     def first_batch(self, seed: int) -> Tensor:
         """Return the centre views, uint8 [N, C, crop, crop], of the first batch of a run of `seed`,
@@ -364,7 +364,7 @@ class ImageData(pl.LightningDataModule):
         """Yield the training split's centre views, uint8 [N, C, crop, crop], to which preprocessing
         is fitted."""
         crops = self.centre_views("train")
-        largest_share = math.ceil(len(crops) / self.here.size)  # of a process, in images
+        largest_share = math.ceil(len(crops) / self.place.size)  # of a process, in images
         most_batches = math.ceil(largest_share / self._centre_batch)
         for batch in iterate_until_stopped(self._ordered_loader(crops), most_batches, where):
             self.unread.update(batch.unread)
@@ -372,7 +372,7 @@ class ImageData(pl.LightningDataModule):
 
     def _ordered_loader(self, crops: CenterDataset) -> DataLoader:
         """Return a loader of this process's share: no image twice, none left out."""
-        share = range(self.here.rank, len(crops), self.here.size)
+        share = range(self.place.rank, len(crops), self.place.size)
         return ImageLoader(crops, batch_size=self._centre_batch, sampler=share, **self._loading)
 
     @property

@@ -185,11 +185,9 @@ def trace(
     return shapes
 
 
-def size(
-    layers: Sequence[Row], *, channels: int, input_px: int, signal: bool = False
-) -> dict[str, int]:
+def size(layers: Sequence[Row], *, channels: int, input_px: int) -> dict[str, int]:
     """Return the `depth`, the `multiply_adds` of one image, and the `parameters` without slopes."""
-    shapes = trace(layers, channels=channels, input_px=input_px, signal=signal)
+    shapes = trace(layers, channels=channels, input_px=input_px)
     return {
         "depth": depth(layers),
         "multiply_adds": sum(shape.multiply_adds for shape in shapes),

@@ -4,7 +4,6 @@ Torch-free, so that a run that exists is found, and a wrong value refused, at on
 functions named by `_target_` take beside the keys here is checked against their own signatures, by
 `training.targets`."""
 
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
@@ -114,9 +113,8 @@ class RunConfig(Section):
         """Return the activation with the depth of a network of rows, where it asks for that."""
         if self.model.rows is None:
             return self.activation
-        return self.activation.at_depth(
-            sum(row.weighted for row in self.model.layers(SOME_CLASSES)) - 1
-        )
+        layers = sum(row.weighted for row in self.model.layers(SOME_CLASSES))
+        return self.activation.at_depth(layers - 1)  # the last has no activation
 
     @property
     def is_fused(self) -> bool:
@@ -127,20 +125,29 @@ class RunConfig(Section):
 
     def hardware(self) -> JsonObject:
         """Return what a record keeps of where it was computed, and how."""
-        keys = ("threads", "compile", "channels_last", "activation_checkpointing", "fast")
-        return (
-            self.trainer.as_dict()
-            | {key: getattr(self, key) for key in (*keys, "timeout_s")}
-            | {"num_workers": self.data.num_workers, "fused": self.is_fused}
-        )
+        return self.trainer.as_dict() | {
+            "threads": self.threads,
+            "compile": self.compile,
+            "channels_last": self.channels_last,
+            "activation_checkpointing": self.activation_checkpointing,
+            "fast": self.fast,
+            "timeout_s": self.timeout_s,
+            "num_workers": self.data.num_workers,
+            "fused": self.is_fused,
+        }
 
     def targets(self) -> dict[str, Target]:
         """Return every function that the configuration names, by its key."""
         groups = {name: value for name, value in self if isinstance(value, Target)}
         if (builder := self.model.builder()) is not None:
             groups["model"] = builder
-        named = {"callbacks": self.callbacks or {}, "evaluation": self.evaluation.protocols}
-        for section, targets in {**named, "logger": self.logger}.items():
+
+        named = {
+            "callbacks": self.callbacks or {},
+            "evaluation": self.evaluation.protocols,
+            "logger": self.logger,
+        }
+        for section, targets in named.items():
             groups |= {f"{section}.{name}": target for name, target in targets.items()}
         return groups
 
@@ -150,7 +157,10 @@ class RunConfig(Section):
         plain = self.as_dict()
         for key, value in changes.items():
             *parents, leaf = key.split(".")
-            functools.reduce(lambda node, part: node[part], parents, plain)[leaf] = value
+            node = plain
+            for part in parents:
+                node = node[part]
+            node[leaf] = value
         return RunConfig.of(plain)
 
     @model_validator(mode="after")
@@ -174,6 +184,7 @@ class RunConfig(Section):
         if self.model.rows is None:
             self._check_module()
             return self
+
         layers = self.model.layers(SOME_CLASSES)
         with_maps = any(row.kind == "conv" for row in layers)
         if self.activation_checkpointing and self.model.norm == "batch" and with_maps:
@@ -182,6 +193,7 @@ class RunConfig(Section):
                 "count every batch twice in its running statistics; give "
                 "activation_checkpointing=false or model.norm=none"
             )
+
         linears = [row.name for row in layers if row.kind == "linear"]
         if self.init.fc_std is not None and len(self.init.fc_std) != len(linears):
             raise InputError(
@@ -217,7 +229,8 @@ def _fill_in(values: JsonObject) -> JsonObject:
     keys."""
     trainer, data, optim = values["trainer"], values["data"], values["optim"]
     if not all(isinstance(section, dict) for section in (trainer, data, optim)):
-        return values
+        return values  # which are refused as what they are
+
     is_cpu = trainer.get("accelerator") == "cpu"
     values = dict(values)
     if values.get("weights") is not None and values.get("weights_content") is None:
@@ -226,6 +239,7 @@ def _fill_in(values: JsonObject) -> JsonObject:
         values["channels_last"] = is_cpu
     if "num_workers" in data and data["num_workers"] is None:
         values["data"] = {**data, "num_workers": 0 if is_cpu else WORKERS_FOR_A_GPU}
+
     if values.get("fast") is not True:
         return values
     if trainer.get("precision") not in (32, "32", "32-true", "bf16-mixed"):

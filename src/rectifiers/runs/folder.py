@@ -66,11 +66,14 @@ def find(config: RunConfig) -> Found | None:
     folder = run_folder(config)
     if folder is None or config.rerun or not exists(folder / "record.json"):
         return None
-    record, lacking = load_training(folder / "record.json"), []
+
+    record = load_training(folder / "record.json")
     if record.run != folder.name:
         raise InputError(
             f"{folder / 'record.json'} is of run {record.run}; remove it, or give rerun=true"
         )
+
+    lacking = []
     for name, protocol in config.evaluation.protocols.items():
         result = record.protocols.get(name)
         is_tested = result is not None and result.settings == protocol.as_dict()
@@ -153,6 +156,7 @@ def begin(folder: Path, *, rerun: bool) -> None:
         archive_dir.mkdir(exist_ok=True)
         places = (archive_dir / f"{folder.name}-{n}" for n in itertools.count(1))
         folder.rename(next(place for place in places if not place.exists()))
+
     folder.mkdir(parents=True, exist_ok=True)
     for part in folder.rglob("*.part"):  # also of scores/
         part.unlink()  # what a kill left half written

@@ -35,9 +35,10 @@ def science(config: RunConfig) -> JsonObject:
     kept = without(plain, NOT_SCIENCE)
     if config.data.protocol == "paper":
         kept["data"].pop("val_per_class", None)  # which it has no use for
+
     callbacks = kept.pop("callbacks", None) or {}
     acting = {name: each for name, each in callbacks.items() if not _looks_on(each["_target_"])}
-    return kept | ({"callbacks": acting} if acting else {})
+    return {**kept, "callbacks": acting} if acting else kept
 
 
 def settings(science_keys: JsonObject) -> JsonObject:

@@ -53,9 +53,14 @@ def committed_file(commit: str, path: str) -> str | None:
         os.write(reader.stdin.fileno(), f"{commit}:{path}\n".encode())
     except BrokenPipeError:  # git has ended, because this is no repository
         return None
-    found = re.fullmatch(rb"\w+ (\w+) (\d+)\n", reader.stdout.readline())
-    content = reader.stdout.read(int(found[2]) + 1) if found else b""
-    return content.decode().strip() if found and found[1] == b"blob" else None
+
+    # git answers "<object> <kind> <bytes>" and the content with a line's end, or "... missing"
+    head = re.fullmatch(rb"\w+ (\w+) (\d+)\n", reader.stdout.readline())
+    if head is None:
+        return None
+    kind, size = head[1], int(head[2])
+    content = reader.stdout.read(size + 1)  # also of a folder, or the next answer would begin in it
+    return content.decode().strip() if kind == b"blob" else None
 
 
 @cache

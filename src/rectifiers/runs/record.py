@@ -116,6 +116,7 @@ class TrainingRecord(_Common):
         require({"run": self.run == run_id(self.science)})
         self.images.check_split(self.science)
         _check_tested(self.images, self.protocols)
+
         planned, done = self.science["trainer"]["max_epochs"], len(self.history)
         is_short = self.status == "finished" and done < planned
         require(
@@ -123,14 +124,11 @@ class TrainingRecord(_Common):
                 "diverged": (self.status == "diverged") == (self.diverged is not None),
                 "epochs": self.epochs == done <= planned
                 and (self.stopped_by is not None or not is_short),
-                **{
-                    f"history.{i}": row.get("epoch") == i + 1
-                    and "train_loss" in row
-                    and all(row.get(key) is not None for key in EVERY_EPOCH)
-                    for i, row in enumerate(self.history)
-                },
             }
         )
+        for i, row in enumerate(self.history):
+            is_whole = all(row.get(key) is not None for key in EVERY_EPOCH) and "train_loss" in row
+            require({f"history.{i}": row.get("epoch") == i + 1 and is_whole})
         return self
 
     @property
@@ -187,7 +185,8 @@ class EnsembleRecord(_Common):
     @property
     def command(self) -> str:
         """The shell line that makes the ensemble from its runs."""
-        runs, tests = ",".join(member.run for member in self.members), ",".join(self.protocols)
+        runs = ",".join(member.run for member in self.members)
+        tests = ",".join(self.protocols)
         typed = ["scripts/evaluate.py", f"run=[{runs}]", f"evaluation=[{tests}]"]
         return shlex.join(["python", *typed])
 

@@ -62,8 +62,8 @@ class Init(Target):
     @model_validator(mode="after")
     def _check_mode(self) -> Self:
         if self.mode == "empirical" and (self.fc_std is not None or self.first_layer_linear):
-            key = "fc_std" if self.fc_std is not None else "first_layer_linear"
-            usual = "null" if self.fc_std is not None else "false"
+            has_std = self.fc_std is not None
+            key, usual = ("fc_std", "null") if has_std else ("first_layer_linear", "false")
             raise InputError(
                 f"init.mode=empirical measures every layer, which init.{key} fixes; give "
                 f"init.{key}={usual}"
@@ -198,11 +198,13 @@ class Data(Target):
                     "data.pad_px=0, data.flip=false and data.scale_jitter_px=null"
                 )
             return self
+
         if self.crop_px > self.resize_px:
             raise InputError(
                 f"data.crop_px={self.crop_px} is larger than data.resize_px={self.resize_px}; "
                 "lower data.crop_px or raise data.resize_px"
             )
+
         jitter = self.scale_jitter_px
         if jitter is not None and not self.crop_px <= jitter[0] <= jitter[1]:
             raise InputError(

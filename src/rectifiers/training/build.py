@@ -198,7 +198,7 @@ def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS)
         pinned=config.trainer.accelerator == "gpu",
         skip_bad=settings.bad_images == "skip",
         is_fixed=bool(config.trainer.overfit_batches),
-        here=place,
+        place=place,
     )
 
 
@@ -218,7 +218,7 @@ def build_preprocess(
         source = source_file(settings.target)
         inputs["code"] = Path(source).read_text() if source else None
     key = statistics_key(inputs)
-    images_of_a_rank = len(data.source.train.labels) // data.here.size
+    images_of_a_rank = len(data.source.train.labels) // data.place.size
 
     def fit_now() -> Preprocess:
         with progress_bar("fitting the preprocessing", images_of_a_rank) as seen:
