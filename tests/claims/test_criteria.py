@@ -13,7 +13,7 @@ from made_up import altered, training
 from made_up_claims import DESCRIBED
 from rectifiers.claims.claims import PLACE, claims
 from rectifiers.claims.criteria import EARLIER, check_criteria, criterion
-from rectifiers.results.frame import machine_of
+from rectifiers.results.origin import machine_of
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from torch import nn
 
@@ -32,10 +32,9 @@ from rectifiers.activations.modules import (
     Snake,
     SquaredReLU,
 )
-from rectifiers.activations.shaped import dks, tat_leaky_relu
 from rectifiers.prelu import PReLU
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.ranges import Range
+from rectifiers.runtime.ranges import Count, Range
 
 SYNONYMS = {"linear": "identity", "swish": "silu"}
 
@@ -179,6 +178,38 @@ def snake(channels: int, a: Annotated[float, Range(gt=0, le=20)] = 1.0) -> nn.Mo
 def identity(channels: int) -> nn.Module:
     """No nonlinearity: a PReLU of slope 1."""
     return nn.Identity()
+
+
+def tat_leaky_relu(
+    channels: int, depth: Count | None = None, similarity: Annotated[float, Range(gt=0, lt=1)] = 0.9
+) -> nn.Module:
+    """Leaky ReLU with the smallest slope for which `depth` layers keep orthogonal inputs apart
+    (Zhang, Botev and Martens 2022).
+
+    Raises:
+        InputError: if `depth` is None.
+    """
+    from rectifiers.activations import shaped  # late: few networks solve for a shape
+
+    return shaped.TailoredLeakyReLU(shaped.leaky_slope(shaped.check_depth(depth), similarity))
+
+
+def dks(
+    channels: int,
+    function: Literal["tanh", "sigmoid", "softplus", "silu", "gelu"] = "tanh",
+    depth: Count | None = None,
+    slope: Annotated[float, Range(gt=1, le=100)] = 1.5,
+) -> nn.Module:
+    """Deep kernel shaping: a smooth function, shifted and scaled for `depth` layers (Martens et al.
+    2021).
+
+    Raises:
+        InputError: if `depth` is None, or no shift and scale fit.
+    """
+    from rectifiers.activations import shaped  # late, as above
+
+    numbers = shaped.shape(function, shaped.check_depth(depth), slope)
+    return shaped.ShapedFunction(function, *numbers)
 
 
 FACTORIES: dict[str, Callable[..., nn.Module]] = {

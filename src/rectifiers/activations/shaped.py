@@ -9,7 +9,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 
 from rectifiers.quadrature import normal_rule, root_between
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.ranges import Count, Range
 
 SMOOTH: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -73,34 +71,8 @@ class ShapedFunction(nn.Module):
         return ", ".join([self.function, *(f"{number:.6g}" for number in numbers)])
 
 
-def tat_leaky_relu(
-    channels: int, depth: Count | None = None, similarity: Annotated[float, Range(gt=0, lt=1)] = 0.9
-) -> nn.Module:
-    """Leaky ReLU with the smallest slope for which `depth` layers keep orthogonal inputs apart
-    (Zhang, Botev and Martens 2022).
-
-    Raises:
-        InputError: if `depth` is None.
-    """
-    return TailoredLeakyReLU(leaky_slope(_check_depth(depth), similarity))
-
-
-def dks(
-    channels: int,
-    function: Literal["tanh", "sigmoid", "softplus", "silu", "gelu"] = "tanh",
-    depth: Count | None = None,
-    slope: Annotated[float, Range(gt=1, le=100)] = 1.5,
-) -> nn.Module:
-    """Deep kernel shaping: a smooth function, shifted and scaled for `depth` layers (Martens et al.
-    2021).
-
-    Raises:
-        InputError: if `depth` is None, or no shift and scale fit.
-    """
-    return ShapedFunction(function, *shape(function, _check_depth(depth), slope))
-
-
-def _check_depth(depth: int | None) -> int:
+def check_depth(depth: int | None) -> int:
+    """Return a depth; an InputError where it is not known."""
     if depth is None:
         raise InputError(
             "activation.depth=null is known of a network of rows with one activation alone; give "

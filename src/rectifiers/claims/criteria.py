@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rectifiers.claims.archive import Runs
 from rectifiers.claims.claims import PLACE, Claim
-from rectifiers.results.frame import RESULTS, code_of, machine_of
+from rectifiers.results.frame import RESULTS
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import load_yaml

@@ -12,7 +12,8 @@ from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import NO_VERDICT, ClaimResult, Verdict
 from rectifiers.claims.measures import error, has_diverged
 from rectifiers.results.documents import TEXT, listed, markdown, render, sentence
-from rectifiers.results.frame import code_of, machine_of, protocol_exclusion_reason
+from rectifiers.results.frame import protocol_exclusion_reason
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.tables import Row, layout
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
 from rectifiers.runtime.errors import InputError

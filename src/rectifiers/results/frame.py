@@ -8,6 +8,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import Member, Record, TrainingRecord
@@ -172,17 +173,3 @@ def frame(records: Iterable[Record], only: str | None = None) -> "DataFrame":
         if not results:
             rows.append(run)
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def code_of(record: Record) -> str:
-    """Return the fingerprint of the source that trained, or of several in their order."""
-    return "+".join(record.codes)
-
-
-def machine_of(record: Record) -> str:
-    """Return the processor with its instructions, or the GPU, and the threads of torch."""
-    machine = record.provenance.machine
-    processor = f"{machine.cpu} ({machine.instructions})" if machine.instructions else machine.cpu
-    device = processor if machine.device == "cpu" else machine.device
-    threads = "thread" if machine.threads == 1 else "threads"
-    return f"{device}, {machine.threads} {threads}"

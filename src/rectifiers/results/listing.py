@@ -14,7 +14,8 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 
-from rectifiers.results.frame import code_of, frame, machine_of
+from rectifiers.results.frame import frame
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct, mcnemar
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import settings

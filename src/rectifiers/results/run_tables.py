@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rectifiers.results.frame import code_of, machine_of
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.paper import table_1_slopes
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord

@@ -190,19 +190,6 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
     loggers: get each epoch's row after its checkpoint. more: callbacks that change nothing."""
     config, folder, place = run.config, run.folder, run.place
     settings = config.trainer
-    strategy: str | Strategy = "auto"
-    if place.size > 1:
-        strategy = FixedBuckets(
-            # reads RANK and the like, which `join_process_group` has set
-            cluster_environment=TorchElasticEnvironment(),
-            process_group_backend=BACKEND[settings.accelerator],
-            timeout=datetime.timedelta(seconds=config.timeout_s),
-            gradient_as_bucket_view=True,
-            find_unused_parameters=may_leave_out_parameters(config),
-            # training reads none but `TransformedUnits`', which are equal; `Classifier` sends all
-            # before validation
-            broadcast_buffers=False,
-        )
 
     is_watched = sys.stderr.isatty() and not stderr.quiet
     chosen = build_callbacks(config, run.functions, folder)
@@ -219,7 +206,7 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
         accelerator=settings.accelerator,
         devices=place.size // place.nodes,
         num_nodes=place.nodes,
-        strategy=strategy,
+        strategy=_ddp(config) if place.size > 1 else "auto",
         precision=settings.precision,
         benchmark=settings.benchmark,
         max_epochs=settings.max_epochs,
@@ -234,6 +221,21 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
     # would broadcast while other ranks are within another collective.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
+
+
+def _ddp(config: RunConfig) -> Strategy:
+    """Return the strategy of several processes, which have joined their group already."""
+    return FixedBuckets(
+        # reads RANK and the like, which `join_process_group` has set
+        cluster_environment=TorchElasticEnvironment(),
+        process_group_backend=BACKEND[config.trainer.accelerator],
+        timeout=datetime.timedelta(seconds=config.timeout_s),
+        gradient_as_bucket_view=True,
+        find_unused_parameters=may_leave_out_parameters(config),
+        # training reads none but `TransformedUnits`', which are equal; `Classifier` sends all
+        # before validation
+        broadcast_buffers=False,
+    )
 
 
 def fit(trainer: pl.Trainer, module: Classifier, data: ImageData, checkpoint: Path | None) -> None:

@@ -55,14 +55,7 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
     protocol = run.functions[f"evaluation.{name}"](config.data.crop_px)
     parts = protocol.parts if isinstance(protocol, Combined) else (protocol,)
     number, started = len(images.labels), time.perf_counter()
-    tests = []
-    for part in parts:
-        test = next((test for test in known if test.protocol == part), None)
-        if test is None:
-            test = _tested(run, name, part)
-            if isinstance(part, Dense):  # others are functions, which cannot be compared
-                known.append(test)
-        tests.append(test)
+    tests = [_known_or_tested(run, name, part, known) for part in parts]
     seconds = time.perf_counter() - started
 
     labels = torch.tensor(list(images.labels))
@@ -96,6 +89,18 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
         git_sha=run.provenance.git_sha,
         git_dirty=run.provenance.git_dirty,
     )
+
+
+def _known_or_tested(run: Run, name: str, part: TestProtocol, known: list[Tested]) -> Tested:
+    """Return the test of a part of a protocol, made now unless it is known."""
+    for test in known:
+        if test.protocol == part:
+            return test
+
+    test = _tested(run, name, part)
+    if isinstance(part, Dense):  # others are functions, which cannot be compared
+        known.append(test)
+    return test
 
 
 def _tested(run: Run, name: str, protocol: TestProtocol) -> Tested:

@@ -46,32 +46,51 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     """Return the function that `target`, the value of `key`, names, with its settings as keywords.
     It must be one that can be called as its group's are, and take each setting's value."""
     name = f"{key}._target_={target.target}"
-    if CHECKOUT is not None:  # whose conf/ may name modules beside it
-        find_modules([target.target], CHECKOUT)
-    try:
-        function = pkgutil.resolve_name(target.target)
-    except (Exception, SystemExit) as error:  # the user's own module may raise anything
-        is_plain = isinstance(error, ImportError | AttributeError | ValueError)
-        reason, remedy = str(error) if is_plain else repr(error), _similar_name(target.target)
-        raise InputError(f"{name} cannot be imported ({reason}); {remedy}") from error
+    function = _resolved(name, target)
     try:
         inspect.signature(function)
     except (TypeError, ValueError) as error:  # torch's functions that are written in C have none
         if key == "activation" and callable(function):
             return _of_tensors(function, target)
         raise InputError(f"{name} is not a function; give the dotted name of a function") from error
+
     if target.target in (PLATEAU, MULTISTEP):  # whose settings the configuration declares
-        for name in target.options:
-            raise InputError(unknown_key(f"{key}.{name}", schema_keys(type(target))))
+        for setting in target.options:
+            raise InputError(unknown_key(f"{key}.{setting}", schema_keys(type(target))))
         return function
+
     check_call(function, target.options, f"{key}.")
     if key == "activation":
         return _activation_factory(function, target)
     configured = partial(function, **target.options)
-    if key == "scheduler":  # keys of ours that torch's class may have, too
-        taken = inspect.signature(function).parameters.keys() & {"patience", "milestones"}
-        own = {name: getattr(target, name, None) for name in taken}
-        configured = partial(configured, **{k: v for k, v in own.items() if v is not None})
+    if key == "scheduler":
+        configured: Callable[..., Any] = _with_own_settings(configured, target)
+    _check_arguments(key, name, configured)
+    return configured
+
+
+def _resolved(name: str, target: Target) -> Callable[..., Any]:
+    """Return what a dotted name names."""
+    if CHECKOUT is not None:  # whose conf/ may name modules beside it
+        find_modules([target.target], CHECKOUT)
+    try:
+        return pkgutil.resolve_name(target.target)
+    except (Exception, SystemExit) as error:  # the user's own module may raise anything
+        is_plain = isinstance(error, ImportError | AttributeError | ValueError)
+        reason = str(error) if is_plain else repr(error)
+        remedy = _similar_name(target.target)
+        raise InputError(f"{name} cannot be imported ({reason}); {remedy}") from error
+
+
+def _with_own_settings(scheduler: Callable[..., Any], target: Target) -> Callable[..., Any]:
+    """Return a scheduler of torch's with the keys of ours that it has, too."""
+    taken = inspect.signature(scheduler).parameters.keys() & {"patience", "milestones"}
+    own = {key: getattr(target, key, None) for key in taken}
+    return partial(scheduler, **{key: value for key, value in own.items() if value is not None})
+
+
+def _check_arguments(key: str, name: str, configured: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be called as those of its group are."""
     arguments = CALLED_WITH.get(key.partition(".")[0], ())
     named = {"save_dir": "."} if key.startswith("logger.") else {}
     try:
@@ -81,7 +100,6 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
         remedy = f"give {key}.{missing[1]}" if missing else "give a function that takes them"
         called = f"called with ({', '.join(arguments)})"
         raise InputError(f"{name} cannot be {called}: {error}; {remedy}") from error
-    return configured
 
 
 def source_file(target: str) -> str | None:
