@@ -62,9 +62,9 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     check_call(function, target.options, f"{key}.")
     if key == "activation":
         return _activation_factory(function, target)
-    configured = partial(function, **target.options)
+    configured: Callable[..., Any] = partial(function, **target.options)
     if key == "scheduler":
-        configured: Callable[..., Any] = _with_own_settings(configured, target)
+        configured = _with_own_settings(configured, target)
     _check_arguments(key, name, configured)
     return configured
 
