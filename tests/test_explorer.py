@@ -19,7 +19,7 @@ from torch import nn
 
 from rectifiers import activations, explore, gain, gains, initializers, moments, stability
 from rectifiers.theory import mean_field
-from rectifiers.theory.stability import moments_at
+from rectifiers.theory.moments import moments_at
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTH, DEPTH, SCALE = 64, 12, 1.3

@@ -103,7 +103,9 @@ def moments(activation: Activation, channels: int | None = None) -> Moments:
     """Return the moments of `activation` for z ~ N(0, 1). They may be zero, infinite or NaN.
 
     Rectifiers have closed forms. A module with a method `moments()`, such as Maxout, states its
-    own. For everything else the moments are computed by quadrature.
+    own. For everything else the moments are computed by quadrature, in evaluation mode: those of an
+    activation that draws random numbers in training are of its testing. To start from what it does
+    in training, state that in `moments()`, as `activations.rrelu` and `activations.noisy_relu` do.
 
     activation: a module, a module class, a function of tensors such as `F.gelu`, or a name such as
         "gelu".

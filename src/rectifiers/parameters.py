@@ -27,13 +27,18 @@ def parameter_groups(
     weight_decay: the decay of the weights.
     lr: the learning rate of all groups; None: the optimiser's.
     bias_lr_factor: a factor on `lr` for the biases of layers; has no effect without `lr`.
-    slope_weight_decay: the decay of PReLU's slopes.
+    slope_weight_decay: the decay of PReLU's slopes; without it they are among the others.
+
+    Each group has a `name`, which Lightning's LearningRateMonitor shows: weights, biases, others or
+    slopes; and `param_names`, where torch's optimisers keep the names of parameters.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.PReLU(8), nn.LayerNorm(8))
         >>> groups = parameter_groups(model, weight_decay=0.05)
-        >>> [(len(group["params"]), group["weight_decay"]) for group in groups]
-        [(1, 0.05), (1, 0.0), (3, 0.0)]
+        >>> [(group["name"], group["param_names"], group["weight_decay"]) for group in groups[:2]]
+        [('weights', ['0.weight'], 0.05), ('biases', ['0.bias'], 0.0)]
+        >>> groups[2]["name"], groups[2]["param_names"]
+        ('others', ['1.weight', '2.weight', '2.bias'])
     """
     layers = [m for m in model.modules() if isinstance(m, LAYERS)]
     owned = [dict(layer.named_parameters()) for layer in layers]
@@ -53,13 +58,16 @@ def parameter_groups(
         others = [p for p in others if id(p) not in slope_ids]
 
     groups: list[dict[str, Any]] = [
-        {"params": weights, "weight_decay": weight_decay},
-        {"params": biases, "weight_decay": 0.0},
-        {"params": others, "weight_decay": 0.0},
-        {"params": slopes, "weight_decay": slope_weight_decay},
+        {"name": "weights", "params": weights, "weight_decay": weight_decay},
+        {"name": "biases", "params": biases, "weight_decay": 0.0},
+        {"name": "others", "params": others, "weight_decay": 0.0},
+        {"name": "slopes", "params": slopes, "weight_decay": slope_weight_decay},
     ]
-    if lr is not None:
-        for group in groups:
+    names = {id(p): name for name, p in model.named_parameters()}
+    for group in groups:
+        # beside the parameters, because not every optimiser takes pairs of name and parameter
+        group["param_names"] = [names[id(p)] for p in group["params"]]
+        if lr is not None:
             group["lr"] = lr * bias_lr_factor if group["params"] is biases else lr
     return [group for group in groups if group["params"]]
 

@@ -37,6 +37,12 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["record.json"]
 
 
+def test_learned_parameters_are_absent_or_come_back() -> None:
+    assert "activation_parameters" not in records.to_json(training(**WHOLE))
+    learned = WHOLE | {"activation_parameters": {"conv1/beta": SLOPE}}
+    assert json.loads(records.to_json(training(**learned))) == learned
+
+
 def test_an_ensemble_comes_back_as_written(tmp_path: Path) -> None:
     sciences = [SCIENCE | {"seed": seed} for seed in (0, 1)]
     parts = [training(**WHOLE | {"science": own, "run": run_id(own)}) for own in sciences]

@@ -18,7 +18,8 @@ from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.quadrature import Moments
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.stability import fluctuation, moments_at, stability, width_effect
+from rectifiers.theory.moments import fluctuation, moments_at
+from rectifiers.theory.stability import stability, width_effect
 from rectifiers.theory.variance import predict, window_means
 
 FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn

@@ -57,6 +57,39 @@ def test_only_weights_decay_with_every_activation(activation) -> None:
     assert len(everywhere) == len({id(p) for p in everywhere}) == len(list(net.parameters()))
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_groups_and_their_parameters_have_names(kind) -> None:
+    """Also a parameter that two layers share, by its first name."""
+    net = nn.Sequential(nn.Linear(4, 4), A.prelu(4), nn.Linear(4, 4), OwnSlope())
+    net[2].weight = net[0].weight
+    groups = parameter_groups(net, weight_decay=0.1, slope_weight_decay=0.2)
+    optimizer = kind(groups, lr=0.1)
+    assert {group["name"]: group["param_names"] for group in optimizer.param_groups} == {
+        "weights": ["0.weight"],
+        "biases": ["0.bias", "2.bias"],
+        "others": ["3.steepness"],
+        "slopes": ["1.weight"],
+    }
+    for group in optimizer.param_groups:
+        named = [net.get_parameter(name) for name in group["param_names"]]
+        assert all(one is other for one, other in zip(named, group["params"], strict=True))
+
+
+def test_a_state_without_names_goes_on() -> None:
+    """As checkpoints have it that were written before groups had names."""
+    (plain, first), (net, optimizer) = begun("NCHW", False), begun("NCHW", False)
+    step(plain, first, 1)
+    state = first.state_dict()
+    for group in state["param_groups"]:
+        del group["name"], group["param_names"]
+    net.load_state_dict(plain.state_dict())
+    optimizer.load_state_dict(state)
+    step(plain, first, 2)
+    step(net, optimizer, 2)
+    for one, other in zip(plain.parameters(), net.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_every_parameter_has_momentum(fused: bool) -> None:
     """Two steps with gradients of 1 move a parameter by lr (1 + (1 + momentum)). With a decay of

@@ -58,6 +58,16 @@ class ImageNetwork(nn.Module):
             if isinstance(module, nn.PReLU)
         }
 
+    def learned_parameters(self) -> dict[str, Tensor]:
+        """Return what activations other than PReLU learn, as `<layer>/<parameter>`."""
+        return {
+            f"{layer}/{name}": parameter.detach()
+            for layer, (module, _) in self.activations().items()
+            if not isinstance(module, nn.PReLU)
+            for name, parameter in module.named_parameters()
+            if parameter.is_floating_point() and parameter.numel()
+        }
+
 
 class Network(ImageNetwork):
     """A plain chain of rows: `trunk` works on maps, `head` on vectors.

@@ -19,7 +19,7 @@ BAR = 36  # characters; a line has 80
 
 
 def print_record(record: Record, console: Console) -> None:
-    """Print a run's code, machine, errors, size, effort, and slopes beside the paper's; of an
+    """Print a run's code, machine, errors, size, effort, and what its activations learned; of an
     ensemble its runs and errors."""
     origin = styled(f"code {code_of(record)} on {machine_of(record)}")
     if isinstance(record, EnsembleRecord):
@@ -41,6 +41,8 @@ def print_record(record: Record, console: Console) -> None:
     console.print(*map(styled, effort(record).splitlines()), sep="\n")
     if record.slopes:
         console.print(slopes_table(record.slopes))
+    if record.activation_parameters:
+        console.print(parameters_table(record.activation_parameters))
 
 
 def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
@@ -88,23 +90,36 @@ def _images_per_epoch(record: TrainingRecord) -> str:
 
 
 def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
-    """Return one line per layer: the learned slope as number and bar, and that of Table 1."""
+    """Return one line per layer: the learned slope as number and bar, and that of Table 1 where
+    the layers are those of its network."""
     shared = all(slope.channels == 1 for slope in slopes.values())
     paper = table_1_slopes(shared)
-    values = [slope.mean for slope in slopes.values()]
-    values += [paper[layer] for layer in slopes if layer in paper]
+    if slopes.keys() != paper.keys():
+        paper = {}
+    values = [slope.mean for slope in slopes.values()] + list(paper.values())
     low, high = min(0.0, *values), max(values)
 
     numbers = ("slope",) if shared else ("mean slope", "std")
-    legend = f"= this run, o Table 1, from {low:.2g} to {high:.2g}"
+    papers = ("paper's",) if paper else ()
+    legend = f"= this run, {'o Table 1, ' if paper else ''}from {low:.2g} to {high:.2g}"
     rows = []
     for layer, slope in slopes.items():
         cells = [f"{slope.mean:.3f}"] if shared else [f"{slope.mean:.3f}", f"{slope.std:.3f}"]
-        cells.append(f"{paper[layer]:.3f}" if layer in paper else "-")
+        if paper:
+            cells.append(f"{paper[layer]:.3f}")
         rows.append((layer, *cells, bar(slope.mean, paper.get(layer), low, high)))
-    made = table(("layer", *numbers, "paper's", legend), rows)
+    made = table(("layer", *numbers, *papers, legend), rows)
     made.columns[-1].no_wrap = True
     return made
+
+
+def parameters_table(parameters: Mapping[str, Slopes]) -> Table:
+    """Return one line per learned parameter of an activation: its values over the channels."""
+    rows = []
+    for name, spread in parameters.items():
+        numbers = (spread.mean, spread.std, spread.min, spread.max)
+        rows.append((name, *(f"{number:.3g}" for number in numbers), f"{spread.channels:,}"))
+    return table(("learned parameter", "mean", "std", "smallest", "largest", "values"), rows)
 
 
 def bar(slope: float, paper: float | None, low: float, high: float) -> str:

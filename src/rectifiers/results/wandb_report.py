@@ -28,6 +28,7 @@ from rectifiers.tracking.wandb_logger import (
 
 BY_LAYER = {
     "learned slopes": "slope",
+    "learned parameters of activations": "activation",
     "mean responses": "response_mean",
     "share of positive responses": "active_share",
     "dead units": "dead_units",

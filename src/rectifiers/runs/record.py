@@ -98,6 +98,9 @@ class TrainingRecord(_Common):
     """Sentences about the start and the images that a reader should know."""
     slopes: dict[str, Slopes]
     """Learned slopes by layer; empty without any, and for a diverged run."""
+    activation_parameters: dict[str, Slopes] = Field({}, exclude_if=lambda learned: not learned)
+    """What activations other than PReLU learned, as `<layer>/<parameter>`; absent without any, for
+    a diverged run, and in older records."""
     drop_epochs: list[Positive]
     """Epochs after which the learning rate dropped."""
     epochs: Count

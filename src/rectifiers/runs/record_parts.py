@@ -196,7 +196,8 @@ class Network(Section):
 
 
 class Slopes(Section):
-    """The learned slopes of a layer, over its channels."""
+    """The learned slopes of a layer, or another learned parameter of its activation, over its
+    channels."""
 
     mean: Number
     std: NonNegative

@@ -24,7 +24,7 @@ from rectifiers.activations.modules import outputs, pieces
 from rectifiers.gains import RECTIFIERS
 from rectifiers.quadrature import describe, normal_rule, root_between
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.stability import NEUTRAL, moments_at
+from rectifiers.theory.moments import NEUTRAL, moments_at
 
 SMALLEST, LARGEST = 1e-9, 1e6  # of a variance q; beyond, a signal has vanished or grows for ever
 SEARCH_STEP = math.log(2) / 2  # of ln q
@@ -90,6 +90,25 @@ def correlation_map(
     >>> f"{correlation_map(nn.ReLU(), 0.0, 1.0, weight_variance=2.0):.6f}"
     '0.318310'
     """
+    variances = {"weight_variance": weight_variance, "bias_variance": bias_variance}
+    return correlations(activation, c, q, layers=1, **variances)[-1]
+
+
+def correlations(
+    activation: nn.Module,
+    c: float,
+    q: float,
+    *,
+    layers: int,
+    weight_variance: float,
+    bias_variance: float = 0.0,
+) -> list[float]:
+    """Return the correlation of two inputs after each of `layers` layers, by `correlation_map` at
+    one variance q, which has to be its fixed point where there are several.
+
+    >>> [f"{c:.2f}" for c in correlations(nn.ReLU(), 0.0, 1.0, layers=3, weight_variance=2.0)]
+    ['0.32', '0.49', '0.60']
+    """
     _check(c)
     after = variance_map(
         activation, q, weight_variance=weight_variance, bias_variance=bias_variance
@@ -99,7 +118,12 @@ def correlation_map(
             f"activation {describe(activation)} leaves a variance of {after} at weight_variance="
             f"{weight_variance}, so there is no correlation; give variances that keep a signal"
         )
-    return (weight_variance * _products(activation, q).mean(c) + bias_variance) / after
+    products, path = _products(activation, q), []
+    for _ in range(layers):
+        c = (weight_variance * products.mean(c) + bias_variance) / after
+        path.append(c)
+        c = min(c, 1.0)  # which rounding may pass
+    return path
 
 
 def correlation_slope(

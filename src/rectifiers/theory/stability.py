@@ -2,67 +2,47 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-from torch import Tensor, nn
+from dataclasses import dataclass
 
 from rectifiers.activations import as_module
 from rectifiers.activations.modules import outputs, pieces
-from rectifiers.gains import Activation, moments
-from rectifiers.quadrature import Moments
+from rectifiers.gains import EXPLODED, VANISHED, Activation, moments
+from rectifiers.initialization.report import GROWTH_LIMIT, Report, Row
+from rectifiers.quadrature import describe
 from rectifiers.runtime.errors import InputError
+from rectifiers.theory.mean_field import correlations
+from rectifiers.theory.moments import NEUTRAL, fluctuation
 
-NEUTRAL = 1e-3  # of the slope of the variance map
-
-
-class _Wrapped(nn.Module):
-    """z -> f(std z)^power."""
-
-    def __init__(self, activation: nn.Module, std: float = 1.0, power: int = 1) -> None:
-        super().__init__()
-        self.activation, self.std, self.power = activation, std, power
-
-    def forward(self, z: Tensor) -> Tensor:
-        return self.activation(z * self.std) ** self.power
-
-
-def moments_at(activation: nn.Module, second: float, channels: int | None = None) -> Moments:
-    """Return E[f(y)^2], E[f'(y)^2] and d ln E[f(y)^2] / d ln E[y^2] for y ~ N(0, `second`); raise
-    InputError for an activation whose own method `moments()` knows them for a variance of 1
-    alone."""
-    unit = moments(activation, channels)
-    has_own = callable(getattr(activation, "moments", None))
-    # f(s y) = s f(y): rectifiers, Maxout. Deep kernel shaping has a slope of 1 at variance 1 alone.
-    homogeneous = abs(unit.map_slope - 1) < 1e-12 and (
-        has_own or math.isclose(unit.second, unit.derivative_second, rel_tol=1e-9)
-    )
-    if homogeneous or second == 1:
-        return replace(unit, second=unit.second * second)
-
-    if has_own:
-        raise InputError(
-            f"activation {type(activation).__name__} says its moments for a variance of 1 alone, "
-            "so nothing can be predicted of deep networks; leave its method `moments()` out where "
-            "it acts on each number by itself"
-        )
-
-    std = math.sqrt(second)
-    at = moments(_Wrapped(activation, std=std), channels)
-    derivative = at.derivative_second / second if second else math.nan
-    return replace(at, derivative_second=derivative)
-
-
-def fluctuation(activation: nn.Module, channels: int | None = None) -> float | None:
-    """Return v = Var[f(z)^2] / E[f(z)^2]^2, z ~ N(0, 1): 5 for ReLU, 2 for a linear unit.
-
-    A layer of n units keeps E[y^2] only on average. For one input (or many that have become alike,
-    as they do in deep rectifier networks) ln E[y^2] moves by -v/(2n) per layer, with a variance of
-    v/n. None where f is not elementwise, or has no such moments."""
-    if callable(getattr(activation, "moments", None)):
-        return None
-    second = moments(activation, channels).second
-    fourth = moments(_Wrapped(activation, power=2), channels).second
-    return fourth / second**2 - 1 if second > 0 and math.isfinite(fourth) else None
+DEPTHS = (10, 30, 100)  # of the table
+OF_ERRORS = {
+    "attracts": "fades: the fixed point attracts",
+    "neutral": "stays",
+    "repels": "grows: the fixed point repels",
+}
+OF_GRADIENTS = {"attracts": "vanishes", "neutral": "keeps its size", "repels": "explodes"}
+OF_INPUTS = {
+    "attracts": "they become alike",
+    "neutral": "they become alike, slowly",
+    "repels": "they stay apart",
+}
+APART = 0.01  # a correlation below it counts as none
+OTHER_LAYERS = "residual connections, normalisation"
+LIMITED = {  # by what limits the depth: what holds up to there, and what helps further on
+    "growth": (
+        f"an error of E[y²] grows less than {GROWTH_LIMIT:g} times",
+        f'{OTHER_LAYERS}, initialize(..., mode="empirical"), or another activation such as relu',
+    ),
+    "explosion": (
+        f"the gradient's square grows less than {EXPLODED:.0e} times",
+        f'init="he_backward", which keeps the gradient instead, {OTHER_LAYERS}, or another '
+        "activation such as relu",
+    ),
+    "vanishing": (
+        f"more than {VANISHED:.0e} of the gradient's square arrives",
+        f"{OTHER_LAYERS}, or another activation: relu, tanh, or one that is shaped for the depth "
+        "(activations.dks, activations.tat_leaky_relu)",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -94,10 +74,13 @@ def width_effect(steps: Sequence[tuple[float | None, int, float]]) -> WidthEffec
 
 
 @dataclass(frozen=True)
-class Stability:
-    """The result of `stability`. A number that is None is infinite or unknown.
+class Stability(Report):
+    """The result of `stability`, which prints itself as a table. A number that is None is infinite
+    or unknown.
 
+    activation: the activation with its settings.
     depth: the number of layers.
+    units: the number of units of each layer.
     gain: the forward gain of the activation.
     map_slope: the factor of one layer on a relative error of the variance.
     fixed_point: what this means for the variance that the gain keeps: it "attracts" (below 1),
@@ -108,9 +91,13 @@ class Stability:
     fluctuation: Var[f(z)^2] / E[f(z)^2]^2 for z ~ N(0, 1).
     width: the effect of finite width on ln E[y^2]: its mean (`drift`) and standard deviation
         (`spread`) over draws of the weights.
+    correlations: of the responses to two inputs, 0 at the first layer, at every layer of the table;
+        empty where they are unknown.
     """
 
+    activation: str
     depth: int
+    units: int
     gain: float | None
     map_slope: float | None
     fixed_point: str | None
@@ -119,16 +106,73 @@ class Stability:
     gradient_growth: float | None
     fluctuation: float | None
     width: WidthEffect | None
+    correlations: tuple[float, ...]
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """By what ends it, as a key of LIMITED, the largest number of layers that train by theory;
+        the smallest first, and nothing where any depth does.
+
+        Inputs that become alike have no limit of their own: 1 - c shrinks as the gradient does."""
+        found = {}
+        if self.map_slope and _word(self.map_slope) == "repels":
+            found["growth"] = _layers(GROWTH_LIMIT, self.map_slope)
+        if self.chi and _word(self.chi) == "repels":
+            found["explosion"] = _layers(EXPLODED, self.chi)
+        if self.chi and _word(self.chi) == "attracts":
+            found["vanishing"] = _layers(VANISHED, self.chi)
+        return dict(sorted(found.items(), key=lambda item: item[1]))
+
+    def title(self) -> str:
+        if self.gain is None:
+            return f"{self.activation} has no gain, so no weights keep its signal."
+        return f"{self.activation} in chains with its gain, {self.gain:.4g}:"
+
+    def cells(self) -> list[Row]:
+        depths = sorted({*DEPTHS, self.depth})
+        rows: list[Row] = [("", "per layer", *(f"{depth} layers" for depth in depths), "in words")]
+        if self.map_slope is not None:
+            grown = [_power(self.map_slope, depth - 1) for depth in depths]
+            name, word = "factor on an error of E[y²]", OF_ERRORS[_word(self.map_slope)]
+            rows.append((name, *map(_number, (self.map_slope, *grown)), word))
+        if self.chi is not None:
+            grown = [_power(self.chi, depth - 1) for depth in depths]
+            name, word = "factor on the gradient's square", OF_GRADIENTS[_word(self.chi)]
+            rows.append((name, *map(_number, (self.chi, *grown)), word))
+        if self.chi is not None and self.correlations:
+            at = [self.correlations[depth - 1] for depth in depths]
+            word = OF_INPUTS["repels" if at[-1] < APART else _word(self.chi)]
+            rows.append(("correlation of two inputs", "", *(f"{c:.4f}" for c in at), word))
+        if self.map_slope is not None and self.fluctuation is not None:
+            step = (self.fluctuation, self.units, self.map_slope)
+            widths = [width_effect([step] * (depth - 1)) for depth in (2, *depths)]
+            spreads = (_number(None if width is None else width.spread) for width in widths)
+            rows.append((f"std of ln E[y²], {self.units} units", *spreads, "over draws of weights"))
+        return rows
+
+    def notes(self) -> list[str]:
+        if self.gain is None:
+            return ["Use another activation, or an initialiser that needs no gain."]
+        if not self.limits:
+            return ["By theory any depth trains."]
+        sentences = [f"By theory about {min(self.limits.values())} layers train."]
+        for cause, layers in self.limits.items():
+            holds, remedy = LIMITED[cause]
+            sentences.append(f"Up to {layers} layers {holds}; for more use {remedy}.")
+        return sentences
+
+    __repr__ = Report.__str__
 
 
-def stability(activation: Activation, depth: int, *, units: int = 256) -> Stability:
+def stability(activation: Activation, depth: int = 30, *, units: int = 256) -> Stability:
     """Return how a chain of layers with `activation` changes signal and gradients, by theory.
 
     The weights have the forward gain of the activation (section 2.2 of the paper, for any
-    activation), and the responses of the first layer have E[y^2] = 1.
+    activation), and the responses of the first layer have E[y^2] = 1. The result prints itself as a
+    table, in numbers and words.
 
     activation: as for `moments`.
-    depth: the number of layers.
+    depth: the number of layers; the table shows 10, 30 and 100 beside it.
     units: the number of units of each layer, for the effect of finite width.
 
     Raises:
@@ -136,10 +180,12 @@ def stability(activation: Activation, depth: int, *, units: int = 256) -> Stabil
             is not a whole number of at least 1.
 
     Examples:
-        >>> stability(nn.ReLU(), 30).fixed_point
+        >>> stability("relu").fixed_point
         'neutral'
         >>> f"{stability('gelu', 30).error_growth:.0f}"
         '50'
+        >>> stability("sigmoid").limits
+        {'vanishing': 9}
     """
     for name, value in (("depth", depth), ("units", units)):
         if not isinstance(value, int) or value < 1:
@@ -150,12 +196,22 @@ def stability(activation: Activation, depth: int, *, units: int = 256) -> Stabil
     slope = unit.map_slope if math.isfinite(unit.map_slope) else None
 
     chi = v = None
+    path: list[float] = []
     if usable:
         chi = pieces(activation) * unit.derivative_second / (outputs(activation) * unit.second)
         v = fluctuation(activation)
+        if not callable(getattr(activation, "moments", None)):
+            layers = max(*DEPTHS, depth) - 1
+            variance = 1 / unit.second
+            path = [
+                0.0,
+                *correlations(activation, 0.0, 1.0, layers=layers, weight_variance=variance),
+            ]
 
     return Stability(
+        activation=describe(activation),
         depth=depth,
+        units=units,
         gain=unit.second**-0.5 if usable else None,
         map_slope=slope,
         fixed_point=None if slope is None else _word(slope),
@@ -164,6 +220,7 @@ def stability(activation: Activation, depth: int, *, units: int = 256) -> Stabil
         gradient_growth=chi and _power(chi, depth - 1, 1 / pieces(activation)),
         fluctuation=v,
         width=width_effect([(v, units, unit.map_slope)] * (depth - 1)),
+        correlations=tuple(path),
     )
 
 
@@ -171,6 +228,15 @@ def _word(slope: float) -> str:
     if abs(slope - 1) < NEUTRAL:
         return "neutral"
     return "attracts" if slope < 1 else "repels"
+
+
+def _layers(limit: float, factor: float) -> int:
+    """Return how many layers multiply a number by at most `limit`, one by `factor`."""
+    return 1 + math.floor(math.log(limit) / math.log(factor))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
 
 
 def _power(base: float, exponent: int, factor: float = 1.0) -> float | None:

@@ -10,7 +10,7 @@ from rectifiers.activations.modules import outputs, pieces
 from rectifiers.gains import EXPLODED, VANISHED
 from rectifiers.models.chains import Site
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.stability import moments_at
+from rectifiers.theory.moments import moments_at
 
 LARGEST_LOG = 700.0  # whose exponential is a finite number
 

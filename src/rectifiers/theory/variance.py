@@ -17,7 +17,8 @@ from torch import Tensor
 from rectifiers.models.chains import Site
 from rectifiers.models.rows import Row, Shape
 from rectifiers.quadrature import Moments
-from rectifiers.theory.stability import WidthEffect, fluctuation, moments_at, width_effect
+from rectifiers.theory.moments import fluctuation, moments_at
+from rectifiers.theory.stability import WidthEffect, width_effect
 
 
 @dataclass(frozen=True)

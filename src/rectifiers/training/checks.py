@@ -23,9 +23,13 @@ from rectifiers.training.targets import (
 )
 
 LOGGER_PACKAGES = ("tensorboard", "wandb")  # in extras of that name
-# What the module logs after each epoch; `<name>/<layer>` for each layer.
+# What the module logs after each epoch; `<name>/<layer>` for each layer, and
+# `<name>/<layer>/<parameter>` for what an activation learns.
 LOGGED = ("val/error_top1", "val/error_top5", "val/loss", "train/loss", "lr")
-BY_LAYER = ("slope/", "response_mean/", "response_std/", "active_share/", "dead_units/")
+BY_LAYER = (
+    *("slope/", "activation/", "activation_std/"),
+    *("response_mean/", "response_std/", "active_share/", "dead_units/"),
+)
 MAP_SIDES = (8, 8)  # px, of the maps that an activation is tried on
 
 

@@ -206,6 +206,10 @@ class Classifier(pl.LightningModule):
         }
         for layer, slope in self.network.slopes().items():
             row[f"slope/{layer}"] = float(slope.mean())
+        for name, parameter in self.network.learned_parameters().items():
+            row[f"activation/{name}"] = float(parameter.mean())
+            if parameter.numel() > 1:
+                row[f"activation_std/{name}"] = float(parameter.std(correction=0))
         return row | responses
 
     def _give_to_callbacks(self, row: JsonObject) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from rectifiers.evaluation.evaluate import Result, Scores, evaluate, save_scores
 from rectifiers.evaluation.metrics import mean_log_scores
@@ -157,7 +158,8 @@ def training_record(
         class_names=list(source.classes),
         init_report=run.init_report,
         warnings=[*run.warnings, *_unread_warning(run)],
-        slopes={} if diverged else _slopes(run),
+        slopes={} if diverged else _spreads(run.network.slopes()),
+        activation_parameters={} if diverged else _spreads(run.network.learned_parameters()),
         drop_epochs=classifier.drop_epochs,
         epochs=len(history),
         stopped_by=None if diverged else classifier.stopped_by,
@@ -189,16 +191,16 @@ def _network(run: Run) -> Network:
     )
 
 
-def _slopes(run: Run) -> dict[str, Slopes]:
+def _spreads(parameters: Mapping[str, Tensor]) -> dict[str, Slopes]:
     return {
-        layer: Slopes(
-            mean=float(slope.mean()),
-            std=float(slope.std(correction=0)),
-            min=float(slope.min()),
-            max=float(slope.max()),
-            channels=slope.numel(),
+        name: Slopes(
+            mean=float(parameter.mean()),
+            std=float(parameter.std(correction=0)),
+            min=float(parameter.min()),
+            max=float(parameter.max()),
+            channels=parameter.numel(),
         )
-        for layer, slope in run.network.slopes().items()
+        for name, parameter in parameters.items()
     }
 
 
