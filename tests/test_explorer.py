@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rectifiers import activations, explore, gain, gains, initializers, moments, stability
+from rectifiers import activations, explore, gain, initializers, moments, stability
+from rectifiers.initialization import report
 from rectifiers.theory import mean_field
 from rectifiers.theory.moments import moments_at
 
@@ -306,7 +307,7 @@ def test_formulas_are_refused_in_words(run: Run) -> None:
 def test_limits_are_those_of_the_library() -> None:
     (line,) = re.findall(r"const LIMITS = {(.*)};", explore.PAGE.read_text())
     limits = {name: float(number) for name, number in re.findall(r"(\w+): ([\de.-]+)", line)}
-    assert (limits["vanished"], limits["exploded"]) == (gains.VANISHED, gains.EXPLODED)
+    assert (limits["vanished"], limits["exploded"]) == (report.VANISHED, report.EXPLODED)
 
 
 def test_page_is_small_and_loads_nothing() -> None:

@@ -30,11 +30,6 @@ RECTIFIERS = (nn.ReLU, nn.LeakyReLU, nn.PReLU, PReLU, nn.Identity)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 STD_TRUNCATED = 0.879625661  # of a normal number between -2 and 2
-# Mean squares of a signal or a gradient, in units of where it starts, beyond which a chain does not
-# train; the explorer has the same. With Xavier and ReLU the paper's 22 layers (5e-7) converge,
-# slowly, and its 30 layers (2e-9) do not. With twice He's std chains of ReLU learn where the signal
-# is 2e6 times as large, and not where it is 3e7 times (200 steps of Adam).
-VANISHED, EXPLODED = 1e-7, 1e7
 Activation = nn.Module | str | Callable[..., Any]  # as `activations.as_module` takes it
 
 

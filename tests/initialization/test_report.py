@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from conftest import compose_config, same_bits
-from rectifiers import InputError, gains, initialize, propagation, stability
+from rectifiers import InputError, initialize, propagation, stability
 from rectifiers import activations as A
 from rectifiers.activations.modules import outputs, pieces
 from rectifiers.analysis.setup import AnalysisSetup
+from rectifiers.initialization.report import EXPLODED
 from rectifiers.initializers import Layer
 from rectifiers.runs.identity import run_id, science
 
@@ -60,7 +61,7 @@ def test_activations_whose_fixed_point_repels_are_warned_of() -> None:
     depth = 80
     model = chain(nn.SiLU(), depth)
     report = initialize(model, (64, WIDTH))
-    assert second(model, batch(64, WIDTH)) > gains.EXPLODED
+    assert second(model, batch(64, WIDTH)) > EXPLODED
     lost, unstable = report.warnings
     assert "explodes" in lost
     for word in ("not stable in depth", 'mode="empirical"', "normalisation", "residual", "SiLU"):

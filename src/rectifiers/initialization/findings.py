@@ -11,8 +11,8 @@ from typing import Literal
 
 from torch import nn
 
-from rectifiers.gains import EXPLODED, VANISHED
 from rectifiers.initialization.flow import Flow
+from rectifiers.initialization.report import EXPLODED, VANISHED
 from rectifiers.initialization.weights import Looks, is_untruncated
 
 LARGE_OUTPUT = 100.0  # E[y^2] of scores, from which on a softmax is certain of a wrong answer

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from rectifiers.activations import as_module
 from rectifiers.activations.modules import outputs, pieces
-from rectifiers.gains import EXPLODED, VANISHED, Activation, moments
-from rectifiers.initialization.report import GROWTH_LIMIT, Report, Row
+from rectifiers.gains import Activation, moments
+from rectifiers.initialization.report import EXPLODED, GROWTH_LIMIT, VANISHED, Report, Row
 from rectifiers.quadrature import describe
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.mean_field import correlations

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from rectifiers.activations.modules import outputs, pieces
-from rectifiers.gains import EXPLODED, VANISHED
+from rectifiers.initialization.report import EXPLODED, VANISHED
 from rectifiers.models.chains import Site
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.moments import moments_at
