@@ -1,5 +1,5 @@
-"""Moments of activations for normal inputs, and the gains that follow from them, by closed forms or
-by quadrature. Needs only torch and numpy."""
+"""Moments of activations for normal inputs, and the gains of He's formula that follow from them, by
+closed forms or by quadrature. Needs only torch and numpy."""
 
 import copy
 import math

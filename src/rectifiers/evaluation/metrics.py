@@ -77,7 +77,7 @@ def mean_over_views(scores: Tensor) -> Tensor:
 
 
 def is_correct(scores: Tensor, labels: Tensor, top_k: int = 1) -> Tensor:
-    """Return whether each image's label is among its `top_k` highest scores, bool [N].
+    """Return whether each image's label is among its `top_k` highest scores, ties lost, bool [N].
 
     scores: [N, classes]; labels: [N]. The rank is strict: an answer is correct when fewer than
     `top_k` other classes score at least as high as the label's. A tie with a wrong class is an

@@ -225,9 +225,7 @@ def _row(trace: Trace, call: LayerCall, flows: list[Flow]) -> TensorAudit:
     """Return the row of a layer. The gradient is of the first run in which there is one."""
     seen = [flow.layers[call.name] for flow in flows if call.name in flow.layers]
     second_in = seen[0].second_in if seen else call.reads.second
-    share = 1.0
-    if call.name in trace.branches:
-        share = 1 / max(1, trace.sums) / trace.branches[call.name]
+    share = trace.share(call.name)
     size = call.fan_in * second_in
     return TensorAudit(
         tensor=call.name,

@@ -300,6 +300,14 @@ class Trace:
         second = one.second + factor**2 * other.second + 2 * factor * one.mean * other.mean
         return normal(mean, second, "a sum", **self.residual_sum(one, other))
 
+    def share(self, layer: str) -> float:
+        """Return the mean square that the responses of `layer` should have: 1, or at the end of a
+        residual branch, 1 / the number of residual sums on the longest way, divided among the
+        layers that end this branch."""
+        if layer not in self.branches:
+            return 1.0
+        return 1 / max(1, self.sums) / self.branches[layer]
+
     def residual_sum(self, one: Distribution, other: Distribution) -> dict[str, Any]:
         """Return what else is known of a sum; the part with more layers behind it is a branch, the
         other its shortcut.

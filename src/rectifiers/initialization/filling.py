@@ -100,9 +100,7 @@ class Filler:
 
     def _layer(self, call: LayerCall, respond: Respond) -> tuple[float, Layer]:
         """Return a layer's share of E[y^2] = 1, and its properties for a rule."""
-        structure, share = self.structure, 1.0
-        if call.name in structure.branches:
-            share = 1 / max(1, structure.sums) / structure.branches[call.name]
+        structure, share = self.structure, self.structure.share(call.name)
 
         fed = [second for _, second in structure.feeds.get(call.name, ())]
         if self.moments and fed:

@@ -131,7 +131,7 @@ def _backward_shapes(
 def _backward_formula(
     v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the same gradients from operations that can be differentiated."""
+    """Return PReLU's gradients by their formula, from operations that can be differentiated."""
     a = _per_channel(slopes, v)
     x = torch.where(v > 0, v, v / a) if from_output else v
     terms = torch.where(v > 0, torch.zeros_like(grad), grad * x).to(slopes.dtype)

@@ -1,4 +1,4 @@
-"""A run's name: a hash of the part of its configuration that can change a number.
+"""The run id: a hash of the part of a run's configuration that can change a number.
 
 A key that has its schema default is left out, so that a new key makes no new names; what reads
 `science` takes it by `settings`. A default may therefore never change: see
@@ -81,5 +81,5 @@ def _whole(value: object) -> object:
 
 
 def run_id(science_keys: JsonObject) -> str:
-    """Return 12 hex digits that name the run."""
+    """Return the run id, 12 hex digits, which also names the run's folder."""
     return hashlib.sha256(canonical_json(science_keys).encode()).hexdigest()[:12]
