@@ -182,8 +182,12 @@ def sparse(
     kept = layer.fan_in * inputs / rows.shape[1]  # `inputs`, where the rows are those of units
     nonzero_std = layer.forward_gain / math.sqrt(kept) if std is None else std
     _normal(weight, nonzero_std, generator)
-    chosen = torch.rand(rows.shape, generator=generator).argsort(dim=1)[:, :inputs]
-    mask = torch.zeros(rows.shape, dtype=torch.bool).scatter_(1, chosen, True).view_as(weight)
+    # not in the default type or on the default device, which change what a seed draws
+    order = torch.rand(
+        rows.shape, generator=generator, dtype=torch.float32, device=generator.device
+    )
+    chosen = order.argsort(dim=1)[:, :inputs]
+    mask = torch.zeros_like(order, dtype=torch.bool).scatter_(1, chosen, True).view_as(weight)
     with torch.no_grad():
         weight.mul_(mask.to(weight.device))
     return nonzero_std * math.sqrt(inputs / rows.shape[1])
@@ -204,7 +208,7 @@ def delta_orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> floa
     reads one position of its window, so positions are not mixed, and a stride skips positions. As
     with `orthogonal`, a layer with more outputs than inputs keeps the sum of squares of the signal,
     not the mean square."""
-    matrix = torch.empty(weight.shape[:2])
+    matrix = torch.empty(weight.shape[:2], dtype=torch.float32, device=generator.device)
     std = orthogonal(matrix, layer, generator)
     nn.init.zeros_(weight)
     middle = weight  # a view of it, [out, in], when the loop is through
@@ -273,8 +277,8 @@ def sinusoidal(weight: Tensor, layer: Layer, generator: Generator) -> float:
     inputs j, scaled to the std of `he` (Fernandez-Hernandez et al. 2025)."""
     rows = weight.flatten(1)
     units, inputs = rows.shape
-    unit = torch.arange(1, units + 1, dtype=torch.float64)
-    place = torch.arange(inputs, dtype=torch.float64) / inputs + 1 / units
+    unit = torch.arange(1, units + 1, dtype=torch.float64, device="cpu")
+    place = torch.arange(inputs, dtype=torch.float64, device="cpu") / inputs + 1 / units
     waves = torch.sin(2 * math.pi * torch.outer(unit, place))
     std = layer.forward_gain / math.sqrt(layer.fan_in)
     with torch.no_grad():

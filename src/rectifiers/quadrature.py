@@ -109,11 +109,14 @@ def describe(activation: nn.Module) -> str:
 def is_elementwise(function: Callable[..., Any], tensors: Sequence[Tensor]) -> bool:
     """Return whether each number of the result depends on the numbers of `tensors` in its own place
     alone."""
-    if any(x.shape != tensors[0].shape for x in tensors):
+    if any(x.shape != tensors[0].shape or not x.numel() for x in tensors):
         return False
 
     generator, place = torch.Generator().manual_seed(0), tensors[0].numel() // 2
-    drawn = [torch.randn(x.shape, generator=generator).to(x) for x in tensors]
+    drawn = [
+        torch.randn(x.shape, generator=generator, dtype=torch.float32, device="cpu").to(x)
+        for x in tensors
+    ]
     disturbed = [x.clone() for x in drawn]
     for x in disturbed:
         x.view(-1)[place] += 10

@@ -225,7 +225,6 @@ def _row(trace: Trace, call: LayerCall, flows: list[Flow]) -> TensorAudit:
     """Return the row of a layer. The gradient is of the first run in which there is one."""
     seen = [flow.layers[call.name] for flow in flows if call.name in flow.layers]
     second_in = seen[0].second_in if seen else call.reads.second
-    share = trace.share(call.name)
     size = call.fan_in * second_in
     return TensorAudit(
         tensor=call.name,
@@ -233,7 +232,7 @@ def _row(trace: Trace, call: LayerCall, flows: list[Flow]) -> TensorAudit:
         looks=look(call.weight, _fans(call)),
         reads=str(call.reads),
         fan_in=call.fan_in,
-        needed=math.sqrt(share / size) if 0 < size < math.inf else None,
+        needed=math.sqrt(trace.share(call.name) / size) if 0 < size < math.inf else None,
         second_in=second_in,
         second=seen[0].second if seen else trace.responses.get(call.name, (0.0, None))[1],
         correlation=seen[0].correlation if seen else None,

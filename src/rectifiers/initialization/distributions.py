@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from rectifiers.initialization.operations import DIFFERENCES, SUMS
 from rectifiers.quadrature import Moments, is_elementwise, normal_rule
 
 SAMPLE = 2**16  # numbers that the distribution of a tensor is read from
+Residual = Literal["share", "zero", "depth"]  # what the ends of residual branches get
 _roots = count()
 
 
@@ -33,6 +34,7 @@ class Distribution:
     source, functions: y and the functions in f, in words.
     origins: the layers whose responses y is the sum of.
     ends: the layers whose responses these numbers are, unchanged.
+    scale: the parameter that multiplies these numbers, unchanged since; "" for none.
     layers, sums: how many weight layers, and how many sums, lie behind it on the longest way.
     behind: all layers behind it, in the order of the run.
     moments: of f, where quadrature cannot find them.
@@ -51,6 +53,7 @@ class Distribution:
     functions: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
+    scale: str = ""
     layers: int = 0
     sums: int = 0
     behind: tuple[str, ...] = ()
@@ -130,9 +133,12 @@ def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: An
     Their quantiles are the tensor's, for what stood behind an activation is no normal variable, and
     their mean and mean square are those of all its numbers."""
     numbers, nodes = tensor.detach().flatten().double(), normal_rule()[0]
+    if not len(numbers):  # what a layer without outputs gives
+        numbers = torch.zeros(1, dtype=torch.float64, device="cpu")
     mean, std = float(numbers.mean()), float(numbers.std(correction=0))
     if len(numbers) > SAMPLE:
-        drawn = torch.randint(len(numbers), (SAMPLE,), generator=torch.Generator().manual_seed(0))
+        generator = torch.Generator().manual_seed(0)
+        drawn = torch.randint(len(numbers), (SAMPLE,), generator=generator, device="cpu")
         numbers = numbers[drawn.to(numbers.device)]
     ranks = torch.special.ndtr(nodes) * (len(numbers) - 1)
     ordered, below = numbers.cpu().sort().values, ranks.long()
@@ -155,7 +161,9 @@ def after_module(module: nn.Module, x: Tensor, dist: Distribution) -> Distributi
             return None  # they hold for a mean square of 1, and for rectifiers in proportion
         moments = replace(moments, second=moments.second * dist.second)
         functions = (*dist.functions, label)
-        return replace(dist, functions=functions, moments=moments, ends=(), root=new_root())
+        return replace(
+            dist, functions=functions, moments=moments, ends=(), scale="", root=new_root()
+        )
     forward = module.forward
     if not is_elementwise(forward, [x]):
         return None
@@ -194,7 +202,12 @@ def after_function(
     longest = max(dists, key=lambda dist: len(dist.functions))
     functions = (*longest.functions, label)
     return replace(
-        longest, values=out.detach(), slopes=slopes.detach(), functions=functions, ends=()
+        longest,
+        values=out.detach(),
+        slopes=slopes.detach(),
+        functions=functions,
+        ends=(),
+        scale="",
     )
 
 
@@ -258,28 +271,58 @@ class LayerCall:
     taps: float
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table of embeddings.
+
+    padding: the row of what is no token, which stays 0. read: computes what its first use gives.
+    """
+
+    weight: Tensor
+    padding: int | None
+    read: Callable[[], Tensor]
+
+
 @dataclass
 class Trace:
     """What a run found.
 
     calls: every weight layer, in the order of its first use. feeds: by layer, what reads its
     responses: (functions, E[f'^2]). branches: the layers at the end of a branch of a residual sum,
-    with the number of layers that share it.
+    with the number of layers that share it; places: the same layers, with the place of their sum
+    among those on its way, from 1.
     sums: the largest number of residual sums on one way. residual: by such sum the layers of its
-    branch, in order; none where it does not end in a layer. responses: by layer, (predicted,
-    measured) E[y^2], at its first use; last: measured at its last use.
+    branch, in order; none where it does not end in a layer. inner: the same, wherever it ends;
+    scales: by such sum the parameter that multiplies what its branch gives, "" for none.
+    responses: by layer, (predicted, measured) E[y^2], at its first use; last: measured at its last
+    use.
     unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run
-    came to it."""
+    came to it. tables: those of embeddings, by name, in the order of their first use."""
 
     calls: dict[str, LayerCall] = field(default_factory=dict)
     uses: Counter[str] = field(default_factory=Counter)
     feeds: dict[str, list[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
     branches: dict[str, int] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
     sums: int = 0
     residual: list[tuple[str, ...]] = field(default_factory=list)
+    inner: list[tuple[str, ...]] = field(default_factory=list)
+    scales: list[str] = field(default_factory=list)
     responses: dict[str, tuple[float, float]] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
     unexplained: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
+
+    def share(self, layer: str, residual: Residual = "share") -> float:
+        """Return the mean square that the responses of `layer` should have: 1, or less at the end
+        of a residual branch, by default 1 / the number of residual sums on the longest way, divided
+        among the layers that end this branch."""
+        if layer not in self.branches:
+            return 1.0
+        if residual == "zero":
+            return 0.0
+        count = self.places[layer] if residual == "depth" else max(1, self.sums)
+        return 1 / count / self.branches[layer]
 
     def consume(self, dist: Distribution) -> None:
         """Note what the responses are read by, for the backward conditions."""
@@ -300,14 +343,6 @@ class Trace:
         second = one.second + factor**2 * other.second + 2 * factor * one.mean * other.mean
         return normal(mean, second, "a sum", **self.residual_sum(one, other))
 
-    def share(self, layer: str) -> float:
-        """Return the mean square that the responses of `layer` should have: 1, or at the end of a
-        residual branch, 1 / the number of residual sums on the longest way, divided among the
-        layers that end this branch."""
-        if layer not in self.branches:
-            return 1.0
-        return 1 / max(1, self.sums) / self.branches[layer]
-
     def residual_sum(self, one: Distribution, other: Distribution) -> dict[str, Any]:
         """Return what else is known of a sum; the part with more layers behind it is a branch, the
         other its shortcut.
@@ -321,6 +356,10 @@ class Trace:
             shortcut, branch = sorted((one, other), key=lambda dist: dist.layers)
             within = tuple(name for name in branch.behind if name not in shortcut.behind)
             self.residual.append(within if branch.ends else ())
+            self.inner.append(within)
+            self.scales.append(branch.scale)
+            for end in branch.ends:
+                self.places.setdefault(end, max(one.sums, other.sums) + 1)
             self.branches.update(dict.fromkeys(branch.ends, len(branch.ends)))
         longest = lengths([one, other])
         longest["sums"] += one.layers != other.layers

@@ -70,7 +70,10 @@ def _drawn(model: nn.Module, shapes: Iterable[tuple[int, ...]]) -> list[Tensor]:
     """Return standard normal numbers of these shapes, in the type and place of the model's."""
     first = next(model.parameters(), torch.empty(0))
     generator = torch.Generator().manual_seed(0)
-    drawn = [torch.randn(shape, generator=generator) for shape in shapes]
+    drawn = [
+        torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+        for shape in shapes
+    ]
     return drawn if first.is_meta else [x.to(first) for x in drawn]
 
 

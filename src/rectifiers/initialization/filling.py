@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from rectifiers import initializers
 from rectifiers.gains import moments
-from rectifiers.initialization.distributions import LayerCall, Trace
+from rectifiers.initialization.distributions import LayerCall, Residual, Trace
+from rectifiers.initialization.others import Values
 from rectifiers.initialization.report import GROWTH_LIMIT, LARGEST_BIAS
 from rectifiers.initialization.tracing import Respond
 from rectifiers.initializers import Layer, Rule, UnfitNetworkError
@@ -17,7 +18,6 @@ from rectifiers.quadrature import describe
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 
-Values = dict[str, list[tuple[Tensor, Tensor]]]  # by layer, its tensors with their values before
 BASIN = 3.0  # E[y^2] of an example from which a corrected network returns to 1
 
 
@@ -28,6 +28,8 @@ class Filler:
     structure: of the network, by an earlier run.
     before: takes the values of each layer that is filled.
     is_measured: whether a layer is corrected by its responses.
+    residual: what the last layers of residual branches get.
+    embeddings: the std of tables of embeddings, which are filled already; None: they are not.
     filled: each layer with its share and its std.
     left: by name, why a layer was not filled.
     """
@@ -42,11 +44,14 @@ class Filler:
         before: Values,
         *,
         is_measured: bool = False,
+        residual: Residual = "share",
+        embeddings: float | None = None,
     ) -> None:
         self.rule, self.bias, self.seed = rule, bias, seed
         self.moments = None if activation is None else moments(activation)
         self.label = "" if activation is None else describe(activation)
         self.structure, self.before, self.is_measured = structure, before, is_measured
+        self.residual, self.embeddings = residual, embeddings
         self.filled: list[tuple[LayerCall, float, float]] = []
         self.left: dict[str, str] = {}
 
@@ -67,13 +72,10 @@ class Filler:
         parameters = [x for x in (call.weight, call.bias) if x is not None]
         self.before.setdefault(call.name, [(x, x.clone()) for x in parameters])
 
-        drawn = torch.empty(call.weight.shape)
-        bias_std = 0.0
+        # whatever the default type and device are, so that a seed draws the same weights
+        drawn = torch.empty(call.weight.shape, dtype=torch.float32, device="cpu")
         try:
-            std = self.rule(drawn, layer, generator)
-            if self.is_measured:
-                bias_std = self._bias_std(call, share)
-                std *= _divide_by_measured(call, respond, drawn, share - bias_std**2)
+            std, bias_std = self._draw(drawn, call, respond, share, layer, generator)
         except UnfitNetworkError:
             raise
         except InputError as error:
@@ -84,11 +86,39 @@ class Filler:
 
         call.weight.copy_(drawn)
         if call.bias is not None:
-            bias = torch.empty(call.bias.shape)
-            call.bias.copy_(initializers.biases(bias, self.bias, layer, generator))
+            bias = torch.empty(call.bias.shape, dtype=torch.float32, device="cpu")
+            constant = self.bias if share else 0.0  # of an end that is 0
+            call.bias.copy_(initializers.biases(bias, constant, layer, generator))
             if bias_std:
                 call.bias.add_(bias.normal_(std=bias_std, generator=generator))
         self.filled.append((call, share, std))
+
+    def _draw(
+        self,
+        weight: Tensor,
+        call: LayerCall,
+        respond: Respond,
+        share: float,
+        layer: Layer,
+        generator: Generator,
+    ) -> tuple[float, float]:
+        """Fill `weight`; return its std, and that of the biases that it needs."""
+        if self.embeddings is not None and call.name in self.structure.tables:
+            weight.copy_(call.weight)
+            return self.embeddings, 0.0
+        if not share:
+            return initializers.zeros(weight, layer, generator), 0.0
+        std = self.rule(weight, layer, generator)
+        if self.is_measured:
+            bias_std = self._bias_std(call, share)
+            return std * _divide_by_measured(call, respond, weight, share - bias_std**2), bias_std
+        is_end = call.name in self.structure.branches
+        if self.residual == "depth" and is_end and "forward_gain" not in vars(layer):
+            raise UnfitNetworkError(
+                f"residual=depth: the rule does not ask for the forward gain, which is what depth "
+                f"changes of {call.name}; give another init or mode, or leave residual out"
+            )
+        return std, 0.0
 
     def _bias_std(self, call: LayerCall, share: float) -> float:
         """Return the std of the biases that a layer needs beside its weight, 0 for most."""
@@ -100,7 +130,7 @@ class Filler:
 
     def _layer(self, call: LayerCall, respond: Respond) -> tuple[float, Layer]:
         """Return a layer's share of E[y^2] = 1, and its properties for a rule."""
-        structure, share = self.structure, self.structure.share(call.name)
+        structure, share = self.structure, self.structure.share(call.name, self.residual)
 
         fed = [second for _, second in structure.feeds.get(call.name, ())]
         if self.moments and fed:

@@ -13,10 +13,18 @@ from rectifiers import initializers
 from rectifiers.activations import as_module
 from rectifiers.gains import Activation, Mode
 from rectifiers.initialization import tracing
-from rectifiers.initialization.distributions import LayerCall, Trace
+from rectifiers.initialization.distributions import LayerCall, Residual, Trace
 from rectifiers.initialization.example import arguments
-from rectifiers.initialization.filling import Filler, Values, bias_part
+from rectifiers.initialization.filling import Filler, bias_part
 from rectifiers.initialization.flow import LayerFlow, measure
+from rectifiers.initialization.others import (
+    Values,
+    check_fit,
+    check_options,
+    describe_tables,
+    fill_tables,
+    zero_scales,
+)
 from rectifiers.initialization.report import InitReport, LayerInit, Propagation
 from rectifiers.initializers import Rule
 from rectifiers.parameters import LAYERS
@@ -35,6 +43,8 @@ def initialize(
     mode: Mode | Literal["empirical"] = "forward",
     bias: float | Literal["torch_default"] = 0.0,
     seed: int = 0,
+    residual: Residual = "share",
+    embeddings: float | None = None,
 ) -> InitReport:
     """Fill the weights and biases of every conv, linear, transposed, grouped or depthwise layer of
     `model`, in place.
@@ -60,13 +70,18 @@ def initialize(
         such an error fades.
     bias: what biases are filled with; "torch_default": uniform up to 1/sqrt(fan_in).
     seed: every layer draws from a stream of its own.
+    residual: what the last layers of residual branches get. share: 1 / K of the variance for K
+        sums, as above. depth: 1 / k at the k-th sum on its way. zero: weight and bias are 0, or the
+        scale of a normalisation that ends the branch, so that only shortcuts carry the signal.
+    embeddings: the std of a normal distribution for tables of embeddings, also where a layer shares
+        them; None: only a layer's rule fills those that it shares.
 
     Returns a report, which prints itself as a table. What was not recognised is named there and
     left as it was: no value is guessed. At last the model is run forward and backward on the
     example, which shows the gradient at each layer and the correlation of two inputs.
 
     Raises:
-        InputError: where `init` or `mode` is unknown or does not fit the network, a layer is of
+        InputError: where an option is unknown or does not fit the network, a layer is of
             complex numbers, or the model cannot be run on the example; it is then as before.
 
     Examples:
@@ -77,14 +92,20 @@ def initialize(
     """
     rule, name = _rule(init, mode)
     initializers.check_bias("bias", bias)
+    check_options(residual, embeddings, name)
     (args, kwargs), is_measured = arguments(model, example_input), mode == "empirical"
     given = None if activation is None else as_module(activation)
     before: Values = {}
+    options: Any = {"is_measured": is_measured, "residual": residual, "embeddings": embeddings}
     try:
         # a first run shows the structure of the network, which the shares and the gradients need
         sketch = Filler(initializers.he, bias, seed, given, Trace(), before)
         structure = tracing.run(model, args, sketch.fill, kwargs=kwargs)
-        filler = Filler(rule, bias, seed, given, structure, before, is_measured=is_measured)
+        check_fit(residual, embeddings, structure)
+        others = zero_scales(model, structure, before) if residual == "zero" else {}
+        if embeddings is not None:
+            fill_tables(structure, embeddings, seed, before)
+        filler = Filler(rule, bias, seed, given, structure, before, **options)
         trace = tracing.run(model, args, filler.fill, kwargs=kwargs, empirical=is_measured)
     except BaseException:
         _restore(before)
@@ -92,13 +113,17 @@ def initialize(
 
     flow = _flow(model, args, kwargs)
     layers = tuple(_layer_init(trace, flow, *entry) for entry in filler.filled)
-    names, left = {row.layer.partition("[")[0] for row in layers}, dict(filler.left)
+    names = {row.layer.partition("[")[0] for row in layers}
+    tables, left_tables = describe_tables(trace, embeddings, names)
+    others |= tables
+    left = left_tables | filler.left
     for parameter, value in model.named_parameters():
-        if value.dim() > 1 and parameter not in names:
+        if value.dim() > 1 and parameter not in names | others.keys():
             reason = trace.unexplained.get(parameter) or _unfilled(model, parameter)
-            left.setdefault(parameter, reason)
+            left.setdefault(parameter, reason if value.numel() else "it holds no numbers")
     unfilled = tuple(name for name in left if name in filler.left or _is_of_layer(model, name))
-    return InitReport(name, layers, left, unfilled, mode)
+    behind_zeros = chain.from_iterable(structure.inner if residual == "zero" else ())
+    return InitReport(name, layers, left, unfilled, mode, others, tuple(behind_zeros))
 
 
 @torch.no_grad()
@@ -167,8 +192,10 @@ def _unfilled(model: nn.Module, parameter: str) -> str:
 
 
 def _is_of_layer(model: nn.Module, parameter: str) -> bool:
-    """Return whether a parameter is the weight of a layer, and not an embedding, a scale or a
-    token, which no rule is for."""
+    """Return whether a parameter is the weight of a layer, and not an embedding, a scale, a token
+    or empty, which no rule is for."""
+    if not model.get_parameter(parameter).numel():
+        return False
     owner = model.get_submodule(parameter.rpartition(".")[0])
     kinds = (*LAYERS, *RECURRENT, nn.MultiheadAttention)
     return isinstance(owner, kinds) or "parametrizations" in parameter

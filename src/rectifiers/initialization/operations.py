@@ -13,6 +13,7 @@ TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}
 # the arguments of both
 CONVOLVES = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 SPREADS = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+LOOKUPS = {"embedding", "embedding_bag"}
 NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
 SUMS = {"add", "__add__", "__radd__", "__iadd__", "add_"}
 DIFFERENCES = {"sub", "__sub__", "__isub__", "sub_", "subtract"}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from rectifiers.runtime.errors import InputError
@@ -155,6 +155,9 @@ class InitReport(Report):
     left: the parameters that were left as they were, by name, each with the reason.
     unfilled: those names in `left` that are weights of layers.
     mode: the `mode` of `initialize`.
+    others: parameters that are no layer's weight alone, by name, each with what was done: tables of
+        embeddings, and scales that were set to 0.
+    behind_zeros: the layers of the residual branches that start at 0.
     """
 
     rule: str
@@ -162,6 +165,8 @@ class InitReport(Report):
     left: dict[str, str]
     unfilled: tuple[str, ...] = ()
     mode: str = "forward"
+    others: dict[str, str] = field(default_factory=dict)
+    behind_zeros: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -193,7 +198,7 @@ class InitReport(Report):
     def _lost(self) -> str:
         """Warn of the first responses that are not finite, or far too large or small."""
         for row in self.layers:
-            if row.last is None or self.rule == "fixup":
+            if row.last is None or not row.share or self.rule == "fixup":
                 continue
             size = row.last / row.share
             if not math.isfinite(size):
@@ -255,7 +260,11 @@ class InitReport(Report):
 
     def _vanishing_gradient(self) -> str:
         """Warn of a gradient that is lost, or explodes, between the last layer and the first."""
-        rows = [(row.layer, row.gradient) for row in self.layers if row.gradient is not None]
+        rows = [
+            (row.layer, row.gradient)
+            for row in self.layers
+            if row.gradient is not None and (row.gradient or row.layer not in self.behind_zeros)
+        ]
         if not rows or self.rule == "fixup":
             return ""
         (first, at_first), (last, at_last) = rows[0], rows[-1]
@@ -318,7 +327,8 @@ class InitReport(Report):
 
     def notes(self) -> list[str]:
         left = [f"{name}: left as it was; {reason}" for name, reason in self.left.items()]
-        return [*left, *(f"warning: {sentence}" for sentence in self.warnings)]
+        others = [f"{name}: {what}" for name, what in self.others.items()]
+        return [*left, *others, *(f"warning: {sentence}" for sentence in self.warnings)]
 
     __repr__ = Report.__str__
 
@@ -326,7 +336,7 @@ class InitReport(Report):
 def _is_filled_for_signal(row: LayerInit) -> bool:
     """Return whether a layer has about the std that keeps its signal."""
     second = row.fan_in * row.std**2 * row.second_in
-    return 0.8 < second / row.share < 1.25
+    return not row.share or 0.8 < second / row.share < 1.25
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from rectifiers.initialization.distributions import (
     SETTLED,
     Distribution,
     LayerCall,
+    Table,
     Trace,
     after_function,
     after_module,
@@ -42,6 +43,7 @@ from rectifiers.quadrature import is_elementwise
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.torch_internals import base
 
+LABEL = "rectifiers_label"  # of tensors without a distribution: what they are, in words
 LARGEST_LOG = 100.0  # of a factor on E[y^2]: no number overflows
 Respond = Callable[[], Tensor]  # computes a layer's responses, by its weight and bias as they are
 
@@ -76,6 +78,9 @@ def run(
     for x in (*inputs, *named.values()):
         if isinstance(x, Tensor) and x.is_floating_point():
             _set(x, measured(x, "the input"))
+        elif isinstance(x, Tensor) and not x.is_complex():
+            kind = "booleans" if x.dtype == torch.bool else "integers"
+            setattr(x, LABEL, f"{kind} of the input (measured)")
     # compiled modules run uncompiled: a compiler would look into the tracer
     with (
         batch_stats_mode(model),
@@ -158,7 +163,8 @@ def _get(value: Any) -> Distribution | None:
 def _read(x: Tensor) -> Distribution:
     """Return what a layer reads: measured where it does not come from numbers that were followed,
     as of embeddings."""
-    return _get(x) or measured(x, "numbers without a layer before them (measured)")
+    source = getattr(x, LABEL, "numbers without a layer before them (measured)")
+    return _get(x) or measured(x, source)
 
 
 def _set(tensor: Tensor, dist: Distribution) -> None:
@@ -195,14 +201,40 @@ class _Tracer(TorchFunctionMode):
             for part in out if isinstance(out, tuple | list) else (out,):
                 if isinstance(part, Tensor) and part.is_floating_point():
                     self._keep(part, name, dists, new)
+            self._note_scale(name, args, kwargs, out)
+        else:
+            self._pass_label(op.tensors(args, kwargs), out)
         if new is None and name not in op.VIEWS and isinstance(out, Tensor):
             for x in op.tensors(args, kwargs):
                 if id(x) in self.names:
                     reason = f"{name} reads it, whose responses are measured"
                     self.trace.unexplained.setdefault(self.names[id(x)], reason)
-        if name == "embedding":
-            _set(out, measured(out, "embedding (measured)"))
+        if name in op.LOOKUPS and isinstance(out, Tensor):
+            _set(out, measured(out, f"{name} (measured)"))
+            weight = args[1] if len(args) > 1 else kwargs["weight"]
+            if (key := self.names.get(id(weight))) is not None:
+                table = Table(weight, kwargs.get("padding_idx"), partial(func, *args, **kwargs))
+                self.trace.tables.setdefault(key, table)
         return out
+
+    def _note_scale(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
+        """Note the parameter that multiplies a result, as the scale of a normalisation does."""
+        factors = [kwargs.get("weight")] if name in op.NORMS else []
+        if name in op.MULTIPLICATIONS:
+            factors = op.tensors(args, kwargs)
+        for x in factors:
+            root = x if x is None or base(x) is None else base(x)
+            if id(root) in self.names and (dist := _get(out)):
+                _set(out, replace(dist, scale=self.names[id(root)]))
+
+    def _pass_label(self, inputs: Sequence[Tensor], out: Any) -> None:
+        """Let what is computed from integers of the input, and not looked up by them, be known as
+        such."""
+        label = getattr(inputs[0], LABEL, None) if inputs else None
+        if label and not any(id(x) in self.names for x in inputs):
+            for part in out if isinstance(out, tuple | list) else (out,):
+                if isinstance(part, Tensor):
+                    setattr(part, LABEL, label)
 
     def _note_change_in_place(self, name: str, args: Any, out: Any) -> None:
         """Measure a tensor of which a part was written to: what was known of its numbers holds no
@@ -306,7 +338,7 @@ class _Tracer(TorchFunctionMode):
             )
         dist, key = _read(x), self.names.get(id(weight))
         out: Tensor
-        if key is None:
+        if key is None or not weight.numel():
             out = func(*args, **kwargs)
             _set(out, measured(out, f"{name} (measured)", **lengths_after([dist])))
             return out

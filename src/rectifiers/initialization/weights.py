@@ -148,7 +148,7 @@ def _is_structured(x: Tensor, std: float, kurtosis: float) -> bool:
         return False
     x = x.clamp(-CLIP * std, CLIP * std)
     generator = torch.Generator().manual_seed(0)
-    v = torch.randn(x.shape[1], generator=generator).to(x)
+    v = torch.randn(x.shape[1], generator=generator, dtype=torch.float32, device="cpu").to(x)
     length = 0.0
     for _ in range(STEPS):
         v = x.T @ (x @ (v / v.norm()))

@@ -1,0 +1,134 @@
+"""What residual= gives the ends of residual branches."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rectifiers import InputError, initialize
+
+
+class Decoder(nn.Module):
+    """L blocks of `parts` gated branches behind normalisations, as of attention and perceptrons."""
+
+    def __init__(self, blocks: int, parts: int = 2) -> None:
+        super().__init__()
+        self.token = nn.Embedding(20, 64)
+        self.up, self.ends = (
+            nn.ModuleList(nn.Linear(64, 64) for _ in range(blocks * parts)) for _ in range(2)
+        )
+        self.head = nn.Linear(64, 20)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens)
+        for up, end in zip(self.up, self.ends, strict=True):
+            x = x + end(F.silu(up(F.layer_norm(x, (64,)))))
+        return self.head(F.layer_norm(x, (64,)))
+
+
+class Scaled(nn.Module):
+    """Branches that end in a normalisation, or in a scale by hand; no stem before them."""
+
+    def __init__(self, *, by_hand: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(32) for _ in range(3))
+        self.gamma, self.by_hand = nn.Parameter(torch.ones(32)), by_hand
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            y = layer(F.relu(x))
+            x = x + (y * self.gamma[None] if self.by_hand else norm(y))
+        return x
+
+
+def stds(report: Any) -> list[float]:
+    return [row.std for row in report.layers if row.layer.startswith("ends")]
+
+
+TOKENS = torch.arange(60).view(12, 5) % 20
+
+
+@pytest.mark.parametrize(("blocks", "parts"), [(1, 2), (6, 2), (4, 3)])
+def test_share_is_that_of_gpt2(blocks: int, parts: int) -> None:
+    report = initialize(Decoder(blocks, parts), TOKENS)
+    for row in report.layers:
+        he = 1 / math.sqrt(row.fan_in * row.second_in)
+        sums = parts * blocks if row.layer.startswith("ends") else 1
+        assert row.std == pytest.approx(he / math.sqrt(sums))
+        assert row.std_drawn == pytest.approx(row.std, rel=0.1)
+
+
+@pytest.mark.parametrize("settings", [{}, {"mode": "empirical"}, {"init": "orthogonal"}], ids=str)
+def test_depth_lets_later_branches_be_smaller(settings: dict[str, str]) -> None:
+    report = initialize(Decoder(4), TOKENS, residual="depth", **settings).check()
+    ends = [row for row in report.layers if row.layer.startswith("ends")]
+    assert [row.share for row in ends] == pytest.approx([1 / k for k in range(1, 9)])
+    for row in ends:
+        assert row.measured == pytest.approx(row.share, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"mode": "empirical"}, {"mode": "backward"}, {"init": "xavier"}, {"bias": 0.5}],
+    ids=str,
+)
+def test_zero_leaves_the_shortcuts_alone(settings: dict[str, Any]) -> None:
+    model = Decoder(3)
+    report = initialize(model, TOKENS, residual="zero", **settings).check()
+    assert stds(report) == [0.0] * 6
+    assert not any(p.any() for p in model.ends.parameters())
+    assert all(layer.weight.any() for layer in model.up)
+    x = model.token(TOKENS)
+    assert torch.equal(model(TOKENS), model.head(F.layer_norm(x, (64,))))
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_zero_sets_scales_that_end_branches(by_hand: bool) -> None:
+    model, x = Scaled(by_hand=by_hand), torch.randn(64, 32)
+    report = initialize(model, x, residual="zero").check()
+    assert torch.equal(model(x), x)
+    assert report.others.keys() == (
+        {"gamma"} if by_hand else {f"norms.{i}.weight" for i in range(3)}
+    )
+    assert all(layer.weight.any() for layer in model.layers)
+
+
+def test_network_without_a_stem_is_not_alarmed() -> None:
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.head = (nn.Linear(32, 32) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(x + self.two(F.relu(self.one(x))))
+
+    report = initialize(Plain(), (64, 32), residual="zero").check()
+    assert [row.gradient == 0 for row in report.layers] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"residual": "sqrt_2l"}, "residual=sqrt_2l is not known; choose one of: share, zero"),
+        ({"residual": None}, "residual=None is not known"),
+        ({"residual": "zero", "init": "fixup"}, "residual=zero: init=fixup scales"),
+        ({"residual": "depth", "init": "lsuv"}, "residual=depth: the rule does not ask"),
+        ({"residual": "depth", "init": "xavier"}, "residual=depth: the rule does not ask"),
+        ({"residual": "depth", "mode": "backward"}, "residual=depth: the rule does not ask"),
+        ({"residual": "zero", "model": nn.Linear(8, 8)}, "residual=zero: needs residual branches"),
+        ({"residual": "depth", "model": nn.Linear(8, 8)}, "residual=depth: no residual branch"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+    model = settings.pop("model", Decoder(2))
+    before = copy.deepcopy(model.state_dict())
+    example = (4, 8) if isinstance(model, nn.Linear) else TOKENS
+    with pytest.raises(InputError, match=message) as raised:
+        initialize(model, example, **settings)
+    assert "\n" not in str(raised.value)
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
