@@ -17,6 +17,7 @@ from rectifiers.initialization.distributions import LayerCall, Trace
 from rectifiers.initialization.example import arguments
 from rectifiers.initialization.findings import FUSED, Finding, Severity, TensorAudit
 from rectifiers.initialization.flow import Flow, measure
+from rectifiers.initialization.notes import notes
 from rectifiers.initialization.report import Report, Row
 from rectifiers.initialization.weights import Fans, look, usual
 from rectifiers.runtime.errors import InputError
@@ -146,7 +147,7 @@ def audit(model: nn.Module, example_input: Any) -> AuditReport:
     elif not findings:
         findings += find.warnings(model, rows, flows)
     if training is None:
-        findings += find.notes(model, rows, flows[-1])
+        findings += notes(model, rows, flows[-1])
     if unread:
         findings.append(
             Finding("note", f"{find.named(unread)}: not read in this run", tuple(unread))
