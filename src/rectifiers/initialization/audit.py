@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rectifiers.initialization import findings as find
 from rectifiers.initialization import tracing
 from rectifiers.initialization.distributions import LayerCall, Trace
-from rectifiers.initialization.example import arguments
+from rectifiers.initialization.example import arguments, check
 from rectifiers.initialization.findings import FUSED, Finding, Severity, TensorAudit
 from rectifiers.initialization.flow import Flow, measure
 from rectifiers.initialization.notes import notes
@@ -121,7 +121,7 @@ def audit(model: nn.Module, example_input: Any) -> AuditReport:
     """
     args, kwargs = arguments(model, example_input)
     name = type(model).__name__
-    tracing.check(model, (*args, *kwargs.values()))
+    check(model, (*args, *kwargs.values()))
     if broken := tuple(find.not_finite(model)):
         return AuditReport(name, tuple(_others(model, set())), _vectors(model), broken)
     trace = tracing.run(_copy(model), args, kwargs=kwargs, empirical=True)
@@ -176,7 +176,7 @@ def dead_units(model: nn.Module, batches: Iterable[Any]) -> dict[str, float]:
     alive: dict[str, Tensor] = {}
     for batch in batches:
         args, kwargs = arguments(model, batch)
-        tracing.check(model, (*args, *kwargs.values()))
+        check(model, (*args, *kwargs.values()))
         for name, layer in measure(_copy(model), args, kwargs).layers.items():
             if layer.alive is not None:
                 alive[name] = layer.alive | alive.get(name, torch.zeros_like(layer.alive))

@@ -1,7 +1,7 @@
-"""The arguments of its forward method, from an example of any usual form."""
+"""The arguments of a forward method, from an example of any usual form, and what is refused."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -92,3 +92,60 @@ def _is_shape(value: Any) -> bool:
     if min(value) < 1:
         raise InputError(f"example_input={value} is no shape; give sizes of at least 1")
     return True
+
+
+def cannot_run(
+    model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any], error: Exception
+) -> InputError:
+    """Return the error that says what the model was given, why it failed, and what to give."""
+    every = (*inputs, *named.values())
+    shapes = ", ".join(str(tuple(x.shape)) for x in every if isinstance(x, Tensor))
+    kind = type(inputs[0] if inputs else named or ()).__name__
+    given = f"shape {shapes}" if shapes else f"type {kind}"
+    remedy = "give a batch in the shape and type its layers read, or a shape, as (64, 3, 32, 32)"
+    signature = inspect.signature(model.forward)
+    try:
+        signature.bind(*inputs, **named)
+    except TypeError:
+        needed = [p.name for p in signature.parameters.values() if p.default is p.empty]
+        remedy = f"give a tuple of what its forward method takes: {', '.join(needed)}"
+    return InputError(
+        f"{type(model).__name__} cannot be run on example_input of {given} "
+        f"({type(error).__name__}: {' '.join(str(error).split())}); {remedy}"
+    )
+
+
+def check(model: nn.Module, example: tuple[Any, ...]) -> None:
+    """Raise an InputError where a run would show nothing of the model's numbers."""
+    kind = type(model).__name__
+    if isinstance(model, type):
+        raise InputError(
+            f"model={model.__name__} is a class; give a network, as {model.__name__}()"
+        )
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model={model!r} is no module; give a network such as nn.Sequential(...)")
+    inputs = [x for x in example if isinstance(x, Tensor)]
+    numbers = [x for x in inputs if x.is_floating_point()]
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        problem = f"{kind} has scripted modules without visible functions; give it before scripting"
+    elif any(isinstance(p, nn.UninitializedParameter) for p in model.parameters()):
+        problem = f"{kind} has lazy layers without weights yet; run it once on example_input before"
+    elif any(x.is_meta for x in (*model.parameters(), *inputs)):
+        problem = f"{kind} or example_input is on device meta; use to_empty(device=...) before"
+    elif any(hasattr(p, "full_tensor") for p in model.parameters()):  # of DTensor
+        problem = f"{kind} has sharded weights (DTensor); give it before fully_shard or parallelize"
+    elif _is_quantised(model):
+        problem = f"{kind} has quantised layers, whose weights are no floats; give it before that"
+    elif not all(bool(x.isfinite().all()) for x in numbers):
+        problem = "example_input holds NaN or infinite numbers; give a batch without them"
+    elif numbers and not any(bool(x.any()) for x in numbers):
+        problem = "example_input is all zeros; give a batch of data or torch.randn"
+    else:
+        return
+    raise InputError(problem)
+
+
+def _is_quantised(model: nn.Module) -> bool:
+    packed = any(".quantized" in type(module).__module__ for module in model.modules())
+    floats = (p.is_floating_point() or p.is_complex() for p in model.parameters())
+    return packed or not all(floats)
