@@ -96,8 +96,8 @@ def collect(runs: Path) -> Outcome:
         try:
             record = records.load(path)
             is_of_claim = str(experiment_of(record.trainings[0].choices)).startswith(CLAIM)
-            why_not = claim_records.claim_exclusion_reason if is_of_claim else exclusion_reason
-            reason = why_not(record)
+            find_reason = claim_records.claim_exclusion_reason if is_of_claim else exclusion_reason
+            reason = find_reason(record)
         except InputError as error:  # the others are copied all the same
             reason = str(error)
 

@@ -59,6 +59,9 @@ def read_numbers(stem: str) -> Results:
 
 
 def write_page(page: Page, stem: str, check: bool) -> None:
-    text = page(read_numbers(stem))
+    numbers = read_numbers(stem)
+    if not numbers:
+        raise InputError(f"results/{stem}.json has no numbers yet; run python studies/{stem}.py")
+    text = page(numbers)
     command = f"python studies/{stem}_page.py"
     write_or_check({RESULTS / f"{stem.upper()}.md": text}, check, command)

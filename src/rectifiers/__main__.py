@@ -70,7 +70,9 @@ def _model(name: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[Any, Any]:
             f"{name}: give --shape where it returns a model, and none where it returns a pair "
             "(model, example)"
         )
-    return made[0], shapes if shapes else made[1]
+    if len(shapes) == 1:
+        return made[0], shapes[0]
+    return made[0], shapes or made[1]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from conftest import load_script
 from rectifiers import __main__ as program
 from rectifiers import audit, dead_units, initialize
 from rectifiers.initialization.audit import AuditReport
+from rectifiers.initialization.flow import measure
 from rectifiers.initialization.weights import Fit, Looks, look, usual
 from rectifiers.runtime.errors import InputError
 
@@ -276,6 +277,27 @@ def test_trained_weights_are_judged_by_errors_alone() -> None:
     assert audit(model, study.digits()[0][:8]).errors
 
 
+@pytest.mark.parametrize("has_run", [False, True])
+def test_moved_statistics_need_fewer_trained_weights(*, has_run: bool) -> None:
+    """One of three layers has a singular value that no independent numbers have."""
+    layers = [nn.Linear(32, 32) for _ in range(3)]
+    layers[0].weight.detach().add_(torch.ones(32, 32))
+    norm = nn.BatchNorm1d(32)
+    norm.num_batches_tracked += has_run
+    report = audit(nn.Sequential(layers[0], norm, *layers[1:]), batch(8, 32))
+    assert any("look trained" in x.sentence for x in report.findings) is has_run
+
+
+def test_dead_units_need_one_step_to_be_known(monkeypatch) -> None:
+    flows = []
+    module = sys.modules["rectifiers.initialization.audit"]
+    monkeypatch.setattr(module, "measure", lambda *a: flows.append(measure(*a)) or flows[-1])
+    model = study.chain(3, nn.ReLU)
+    nn.init.constant_(model[0].bias, -1000.0)
+    assert audit(model, study.digits()[0][:8]).errors
+    assert len(flows) == 2
+
+
 def test_drawn_matrices_of_any_shape_look_drawn() -> None:
     for shape in ((16, 16), (16, 600), (400, 30), (64, 3, 3, 3), (512, 512)):
         for rule in (nn.init.kaiming_normal_, nn.init.xavier_uniform_):
@@ -417,6 +439,7 @@ def sigmoids():
         (["good", "--shape", "4,x"], 1, "not whole numbers"),
         (["good", "--shape", "0,8"], 1, "sizes of at least 1"),
         (["good", "--shape", "4,7"], 1, "cannot be run"),
+        (["good", "--shape", "8"], 1, "without a batch dimension"),
         (["good"], 1, "give --shape"),
     ],
 )

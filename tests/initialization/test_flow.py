@@ -47,6 +47,24 @@ def test_correlation_is_of_different_examples() -> None:
         correlation = measure(layer, (x,)).layers["0.weight"].correlation
         assert correlation == pytest.approx(share, abs=0.05)
     assert measure(layer, (common,)).layers["0.weight"].correlation is None
+    for sign in (1, -1):  # the mean over pairs, of which two examples have one
+        pair = torch.cat([common, sign * common])
+        assert measure(layer, (pair,)).layers["0.weight"].correlation == pytest.approx(sign)
+
+
+def test_layer_is_measured_at_its_first_use() -> None:
+    layer = nn.Linear(16, 16, bias=False)
+    nn.init.eye_(layer.weight)
+    flow = measure(nn.Sequential(layer, nn.Hardtanh(-0.1, 0.1), layer), (torch.randn(8, 16),))
+    assert flow.layers["0.weight"].second > 0.5
+
+
+@pytest.mark.parametrize("shape", [(8,), (3, 6, 6)], ids=["vector", "map"])
+def test_example_may_have_no_batch_dimension(shape: tuple[int, ...]) -> None:
+    layer = nn.Linear(8, 4) if len(shape) == 1 else nn.Conv2d(3, 4, 3)
+    flow = measure(nn.Sequential(layer), (torch.randn(shape),)).layers["0.weight"]
+    assert flow.gradient == pytest.approx(1)
+    assert flow.alive.tolist() == [True] * 4
 
 
 def test_nothing_of_the_model_changes() -> None:

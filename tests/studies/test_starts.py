@@ -1,5 +1,7 @@
 """The comparison of starts: every network trains from each, and its page follows from numbers."""
 
+import sys
+
 import pytest
 import torch
 
@@ -69,6 +71,17 @@ def test_losses_are_compared_seed_by_seed(starts) -> None:
     assert default[5].startswith("+0 ")
     assert own[3] == own[5] == ""
     assert "GPT" in starts.page({"gpt": {"what": "a GPT", "starts": results}})
+
+
+@pytest.mark.parametrize("options", [[], ["--check"]])
+def test_page_without_numbers_is_refused(starts, tmp_path, monkeypatch, capsys, options) -> None:
+    page = load_script("studies/starts_page")
+    monkeypatch.setattr(sys.modules["measured_page"], "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["starts_page.py", *options])
+    with pytest.raises(SystemExit):
+        page.page_main("", page.page, "starts")
+    assert "run python studies/starts.py" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_text_that_is_missing_is_named(starts, tmp_path, monkeypatch) -> None:

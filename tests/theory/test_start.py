@@ -46,12 +46,37 @@ def test_gradient_follows_theory_within_a_factor_of_two(activation: object, rule
     assert sum(measured) / len(measured) == pytest.approx(change, abs=math.log(2))
 
 
+def test_biases_count_in_the_size_that_activations_see() -> None:
+    """They saturate tanh, so that less of the gradient comes back."""
+    changes = {}
+    for std in (0.0, 3.0):
+        net = network(A.tanh)
+        report = initialize_chain(net.sites(), I.he, seed=0, name="", first_layer_linear=True)
+        for site in net.sites():
+            nn.init.normal_(site.module.bias, std=std)
+        changes[std] = gradient_change(net.sites(), [entry.std_asked for entry in report])
+    x = torch.randn(64, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    layers = [*measure(net, (x,)).layers.values()]
+    measured = math.log(layers[0].gradient / layers[-1].gradient)
+    assert changes[3.0] < changes[0.0] - 1
+    assert measured == pytest.approx(changes[3.0], abs=math.log(2) + 0.1 * abs(measured))
+
+
 @pytest.mark.parametrize(("depth", "is_warned"), [(22, False), (30, True)])
 def test_xavier_is_warned_of_from_where_the_paper_stalls(depth: int, *, is_warned: bool) -> None:
     sites = network(A.relu, depth).sites()
     stds = [site.fans[0] ** -0.5 for site in sites]
     with warnings.catch_warnings(record=True):
-        assert (warn_of_gradient(sites, stds) is not None) is is_warned
+        assert (warn_of_gradient(sites, stds, "xavier_forward") is not None) is is_warned
+
+
+@pytest.mark.parametrize("rule", ["he", "gaussian"])
+def test_no_remedy_is_the_rule_that_was_given(rule: str) -> None:
+    sites = network(A.sigmoid, 40).sites()
+    report = initialize_chain(sites, I.he, seed=0, name=rule)
+    with pytest.warns(UserWarning, match="the gradient vanishes"):
+        sentence = warn_of_gradient(sites, [entry.std_asked for entry in report], report[0].rule)
+    assert ("init=he" in sentence) is (rule != "he")
 
 
 class Unknown(nn.Module):
@@ -68,7 +93,7 @@ class Unknown(nn.Module):
 
 def test_unknown_moments_cause_no_warning() -> None:
     sites = network(lambda channels: Unknown()).sites()
-    assert warn_of_gradient(sites, [1.0] * DEPTH) is None
+    assert warn_of_gradient(sites, [1.0] * DEPTH, "he") is None
 
 
 DIGITS = ("data=digits", "logger=none", "data.num_workers=0")

@@ -169,9 +169,9 @@ def warnings(
     if answered and (last := answered[-1]).correlation > 1 - VANISHED:  # type: ignore[operator]
         yield Finding(
             "warning",
-            f"two inputs look alike: the responses of {last.tensor} to them correlate at "
-            f"1 - {max(0.0, 1 - last.correlation):.2g}; "  # type: ignore[operator]
-            "use another activation, smaller biases, normalisation or residual connections",
+            f"inputs become alike: the responses of {last.tensor} to two of them have a "
+            f"correlation of {last.correlation:.9g}; use another activation, smaller biases, "
+            "normalisation or residual connections",
             (last.tensor,),
         )
     yield from _copies(model, flows[0])

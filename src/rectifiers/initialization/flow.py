@@ -49,7 +49,7 @@ class Flow:
     gradients: by the name of every parameter with requires_grad, the sum of its squared
         derivatives, in units of that of the outputs; None where the run does not depend on it.
     used: the names of the parameters that the run has read.
-    derivatives: by parameter, those whose squares `gradients` sums, in their own units.
+    derivatives: by parameter, the derivatives whose squares `gradients` sums.
     """
 
     layers: dict[str, LayerFlow]
@@ -129,7 +129,9 @@ class _Watch(TorchFunctionMode):
 
             def hook(gradient: Tensor) -> None:
                 self.gradients[name] = _sum_of_squares(gradient)
-                layer.alive = (gradient != 0).movedim(channels, 0).flatten(1).any(1)
+                units = (gradient != 0).movedim(channels, 0)
+                # an example without a batch dimension has one number a unit
+                layer.alive = units.flatten(1).any(1) if units.dim() > 1 else units
 
             out.register_hook(hook)
 

@@ -182,7 +182,7 @@ class InitReport(Report):
     def start_warnings(self) -> tuple[str, ...]:
         """Those of `warnings` that concern signal, gradient and correlation."""
         # one cause has one sentence: where the signal is lost, so is the gradient
-        end_to_end = self._lost() or self._vanishing_gradient() or self._alike()
+        end_to_end = self._lost() or self._gradient_lost() or self._alike()
         return tuple(filter(None, [end_to_end, self._unstable(), self._surprising()]))
 
     def check(self) -> "InitReport":
@@ -246,8 +246,8 @@ class InitReport(Report):
         for row in self.layers:
             if row.measured is None or not row.predicted or not 0 < row.measured < math.inf:
                 continue
-            aim = 1.0 if self.rule == "lsuv" else row.share
-            error = min(abs(math.log(row.measured / size)) for size in (row.predicted, aim))
+            aims = [size for size in (row.predicted, row.share) if size]
+            error = min(abs(math.log(row.measured / size)) for size in aims)
             if error > math.log(LARGEST_RATIO) + 3 * math.sqrt(row.spread):
                 # which aims at what it measures, so that nothing is left to surprise
                 better = "" if self.mode == "empirical" else 'mode="empirical", which measures, or '
@@ -258,7 +258,7 @@ class InitReport(Report):
                 )
         return ""
 
-    def _vanishing_gradient(self) -> str:
+    def _gradient_lost(self) -> str:
         """Warn of a gradient that is lost, or explodes, between the last layer and the first."""
         rows = [
             (row.layer, row.gradient)

@@ -46,7 +46,7 @@ def gradient_change(sites: Sequence[Site], stds: Sequence[float], power: float =
 
 
 def warn_of_gradient(
-    sites: Sequence[Site], stds: Sequence[float], *, are_linears_fixed: bool = False
+    sites: Sequence[Site], stds: Sequence[float], rule: str, *, are_linears_fixed: bool = False
 ) -> str | None:
     """Warn where the gradient of a chain vanishes or explodes before the first layer; return the
     sentence, or None.
@@ -54,6 +54,7 @@ def warn_of_gradient(
     Where it vanishes, the responses to different inputs become alike, too: by a factor of at least
     as much, for the map of their correlation is convex (Poole et al. 2016).
 
+    rule: the name of the one that drew the weights.
     are_linears_fixed: whether the linear layers have stds of their own choice, as the paper's; such
         a last layer is small, and grows first, so that it says nothing of the others.
     """
@@ -69,10 +70,11 @@ def warn_of_gradient(
         return None
     factor = math.exp(min(change, LARGEST_LOG))
     word = "explodes" if change > 0 else "vanishes"
+    better = "" if rule == "he" else "init=he, "  # which keeps the signal, whatever its gradient
     sentence = (
         f"the gradient {word}: by theory the sum of its squares at {sites[0].name} is "
-        f"{factor:.3g} times that at {sites[-1].name}; use init=he, model.norm=batch, or an "
-        "activation such as prelu, tanh or dks"
+        f"{factor:.3g} times that at {sites[-1].name}; use {better}model.norm=batch, "
+        "or an activation such as prelu, tanh or dks"
     )
     warnings.warn(sentence, stacklevel=2)
     return sentence

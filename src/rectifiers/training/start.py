@@ -35,6 +35,6 @@ def _by_theory(
     are_fixed = config.init.fc_std is not None
     sentences = (
         warn_of_drift(sites),
-        warn_of_gradient(sites, stds, are_linears_fixed=are_fixed),
+        warn_of_gradient(sites, stds, init_report[0].rule, are_linears_fixed=are_fixed),
     )
     return [sentence for sentence in sentences if sentence]
