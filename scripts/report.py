@@ -44,6 +44,7 @@ from rectifiers.runtime.machine import no_garbage_collection
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+README = ROOT / "README.md"
 RUNS = Path("runs")
 # of committed files, beside PAGES; each names what differs, and the command to write it
 CHECKS = (
@@ -252,19 +253,22 @@ def check_claims(runs: Sequence[TrainingRecord]) -> str:
 
 
 def write_readme(check: bool) -> Outcome:
-    """Write the run and the picture that README.md and the first tutorial show."""
+    """Write the run and the picture that README.md and the first tutorial show, and README's
+    tables."""
     from rectifiers.claims import figures
 
     lines = example_run()
     slopes = next(i for i, line in enumerate(lines) if line.startswith("layer "))
     shown_in = {
-        ROOT / "README.md": [*lines[:5], *lines[slopes : slopes + 2], "..."],
+        README: [*lines[:5], *lines[slopes : slopes + 2], "..."],
         ROOT / "docs" / "tutorials" / "first-run.md": lines,
     }
     texts = {}
     for path, shown in shown_in.items():
         block = "\n".join(["```", *shown, "```\n"])
         texts[path] = documents.filled(path.read_text(), "make train", block)
+    for name, block in claim_documents.readme_tables(claim_results()).items():
+        texts[README] = documents.filled(texts[README], name, block)
 
     curves = figures.pictured_curves(claim_records.load(RESULTS / "claims", figures.PICTURED))
     words = figures.picture_description(curves)

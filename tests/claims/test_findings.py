@@ -1,6 +1,7 @@
 """The pages of findings: words from the claims' effects, in rows."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -10,7 +11,13 @@ from made_up import altered
 from made_up_claims import BASE, LOST, record, runs
 from rectifiers.claims.claim_page import claim_page
 from rectifiers.claims.claims import Claim, claims
-from rectifiers.claims.documents import answer_rows, counts_table, lessons_page, pages
+from rectifiers.claims.documents import (
+    answer_rows,
+    counts_table,
+    lessons_page,
+    pages,
+    readme_rows,
+)
 from rectifiers.claims.judge import ClaimResult, Verdict, answer
 from rectifiers.results.documents import TEXT
 from rectifiers.runs.record import TrainingRecord
@@ -57,6 +64,24 @@ def test_a_row_has_words_evidence_and_verdict(made_up) -> None:
 def test_words_that_cannot_be_filled_in_are_refused(made_up, words: str) -> None:
     with pytest.raises(InputError, match="cannot be filled in"):
         row(answer(made_up(), runs(DOWN, BASE)), words)
+
+
+def test_readme_shows_what_is_judged_and_says_what_is_not(made_up) -> None:
+    claim = made_up()
+    judged = answer(claim, runs(DOWN, BASE))
+    empty = answer(claim, [])
+    empty = replace(empty, claim=claim.model_copy(update={"name": "empty"}))
+    by_name = {"empty": empty, "made_up": judged}
+    words = "It {{ tests[0].changes('the error') }}."
+    entry = {"says": "Which?", "find": {"empty": words, "made_up": words}}
+    ((says, seen, where, link),) = readme_rows(entry, by_name)
+    assert (says, seen) == ("Which?", "It lowers the error by 1 (0.912 to 1.09), n = 5.")
+    assert "steps" in where
+    assert link == "[seen here](results/claims/made_up/page.md)"
+
+    ((_, seen, where, link),) = readme_rows({"says": "Which?", "find": {"empty": words}}, by_name)
+    assert not re.search(r"\d", seen + where)
+    assert link == "[not run](results/claims/empty/page.md)"
 
 
 def test_all_claims_have_a_page() -> None:

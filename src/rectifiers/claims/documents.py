@@ -185,6 +185,59 @@ def _answers(
     return answers
 
 
+def readme_tables(results: Sequence[ClaimResult]) -> dict[str, str]:
+    """Return README's two tables and its sentence on all claims of the paper, by their blocks."""
+    entries = load_yaml((TEXT / "readme.yaml").read_text())
+    by_name = {result.claim.name: result for result in results}
+    heads = {"paper": "the paper says", "found": "our question"}
+    tables = {}
+    for block, head in heads.items():
+        rows = [row for entry in entries[block] for row in readme_rows(entry, by_name)]
+        tables[block] = markdown([head, "what we see (95 % interval)", "where", "page"], rows)
+    return {**tables, "count": _count(results)}
+
+
+def readme_rows(entry: JsonObject, by_name: Mapping[str, ClaimResult]) -> list[list[str]]:
+    """A row for each claim that has a verdict: what is said, what we see, where, and a link with
+    the verdict; one row where none has, or where a page answers."""
+    if "page" in entry:
+        return [[entry["says"], entry["here"], "", f"[page]({entry['page']})"]]
+
+    answers = _answers(entry["find"], by_name)
+    judged = [(words, by_name[name]) for name, words, _ in answers if words]
+    if judged:
+        rows = [[words, _where(result), _verdict_link(result)] for words, result in judged]
+    else:
+        rows = [["Not judged yet.", "", _verdict_link(by_name[answers[0][0]])]]
+    return [["" if i else entry["says"], *row] for i, row in enumerate(rows)]
+
+
+def _verdict_link(result: ClaimResult) -> str:
+    return f"[{result.verdict.shown}](results/claims/{result.claim.name}/page.md)"
+
+
+def _where(result: ClaimResult) -> str:
+    """Data, layers and length of a claim's runs, in few words."""
+    runs = result.records
+    data = sorted({f"{data_of(run)} at {run.science['data']['crop_px']} px" for run in runs})
+    layers = sorted({run.network.depth for run in runs})
+    return f"{listed(data)}, {listed(layers)} layers, {lengths(runs)}"
+
+
+def _count(results: Iterable[ClaimResult]) -> str:
+    """How many of the paper's claims, on images of 32 px and more, have each verdict."""
+    papers = [
+        result.verdict
+        for result in results
+        if result.claim.whose == "paper" and not result.claim.lesson and not is_small(result)
+    ]
+    numbers = Counter(papers)
+    shown = [f"{numbers[verdict]} {verdict.shown}" for verdict in Verdict if numbers[verdict]]
+    return (
+        f"All {len(papers)} claims of the paper on images of 32 px and more: {', '.join(shown)}.\n"
+    )
+
+
 def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
     """Return by the title of a table in TABLES.md the paper's conclusion, and beside it what each
     claim finds, with its verdict."""
