@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pandas import DataFrame
 from scipy import stats
 
 from benchmark_made_up import SEARCH, SMALL, results, run, searched
@@ -121,7 +122,7 @@ def test_task_that_is_not_admitted_does_not_count() -> None:
     assert "error / ReLU's (95 % CI)" not in page
 
 
-def test_shortcuts_are_judged_where_pairs_differ() -> None:
+def test_shortcuts_are_judged_by_the_other_seeds() -> None:
     relu = results("relu", [5.0, 5.1, 5.2, 5.1, 5.0])
     better = results("elu", [4.0, 4.1, 4.2, 4.1, 4.0])
     lucky = [row.model_copy(update={"test_error_pct": 30.0}) for row in better.runs[:6]]
@@ -130,24 +131,50 @@ def test_shortcuts_are_judged_where_pairs_differ() -> None:
         for row in better.runs[6:]
     ]
     better = better.model_copy(update={"runs": (*lucky, *best_epoch)})
-    same = results("same", [5.1, 5.0, 5.1, 5.2, 5.0])
-    entries = {"relu": relu, "elu": better, "same": same}
     wrong: dict[str, list[float]] = {}
-    for row in shortcuts.shortcuts(entries, ["easy"]):
+    for row in shortcuts.shortcuts({"relu": relu, "elu": better}, ["easy"]):
         wrong.setdefault(row.shortcut, []).append(row.wrong_pct)
-    assert wrong == {  # relu and same are told apart by none
-        "one seed": [0.0, 0.0],
-        "one seed, on val": [0.0, 0.0],
-        "one seed, best epoch on val": [80.0, 80.0],
-        "ReLU's rate for all": [100.0, 100.0],  # elu's search had 30 %
-        "one seed, search included": [100.0, 100.0],
+        assert row.is_decided
+    assert wrong == {
+        "one seed": [0.0],
+        "one seed, on val": [0.0],
+        "one seed, best epoch on val": [80.0],
+        "ReLU's rate for all": [100.0],  # elu's search had 30 %
+        "one seed, search included": [100.0],
     }
-    text, figure = shortcuts.page(entries)
-    assert "| names the other winner, % | easy (2 pairs) |" in text
+
+    text, figure = shortcuts.page({"relu": relu, "elu": better})
+    assert "| names another winner, % | easy (1 pairs) |" in text
     assert "| ReLU's rate for all | 100.0 |" in text
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels[-1] in ("one seed", "one seed, on val")  # the least harmful stands last
-    assert shortcuts.page({"relu": relu, "same": same}) is None
+
+
+def test_a_seed_is_left_out_of_its_own_winner() -> None:
+    # the mean of all five is 0.2; without the first seed it is below 0, without another above
+    relu, elu = results("relu", [9.0, 5.0, 5.0, 5.0, 5.0]), results("elu", [5.0, *[5.75] * 4])
+    judged = shortcuts.shortcuts({"relu": relu, "elu": elu}, ["easy"])
+    (row,) = (row for row in judged if row.shortcut == "one seed")
+    assert row.wrong_pct == 100
+    assert row.points == pytest.approx(0.2)
+    assert not row.is_decided
+
+
+def test_interval_of_shortcuts_is_over_entries() -> None:
+    pairs = [(a, b) for a in "abcdef" for b in "abcdef" if a < b]
+    alike = DataFrame({"pair": pairs, "wrong_pct": 25.0})
+    assert shortcuts.resampled(alike) == (25, 25)
+    one_differs = DataFrame({"pair": pairs, "wrong_pct": [100.0 * ("a" in p) for p in pairs]})
+    low, high = shortcuts.resampled(one_differs)
+    assert low == 0  # draws without that entry
+    assert high > 60
+
+
+def test_seeds_that_a_difference_needs() -> None:
+    draws = np.random.default_rng(0).normal(size=(20_000, 8)) + 1.2
+    found = [(stats.ttest_1samp(draws[:, :n], 0, axis=1).pvalue < 0.05).mean() for n in (7, 8)]
+    assert found[0] < 0.8 < found[1]
+    assert shortcuts.seeds_for(1.2) == 8
 
 
 def test_depth_is_the_deepest_at_which_half_train() -> None:

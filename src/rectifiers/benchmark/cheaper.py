@@ -3,6 +3,7 @@ full protocol, from the same runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -14,25 +15,32 @@ from rectifiers.benchmark.definition import benchmark
 from rectifiers.benchmark.entries import GUESSING_PCT, EntryResults, RunResult, search, val_errors
 from rectifiers.benchmark.ranking import REFERENCE, difference, ranked_tasks
 from rectifiers.results.documents import Table
+from rectifiers.results.statistics import mean_of
 
 ONE_SEED = "one seed"
+OF_JUDGED = (ONE_SEED, "one seed, on val", "one seed, best epoch on val")  # by a judged seed
 LEAST_FAVOURABLE = 10  # pairs in the table of pairs
-SIZES = {"up to 1": 1.0, "1 to 3": 3.0, "3 to 10": 10.0, "above 10": np.inf}  # points, up to
+CLOSE = 1.0  # points of error between two entries, at most
+SIZES = {"up to 1": CLOSE, "1 to 3": 3.0, "3 to 10": 10.0, "above 10": np.inf}  # points, up to
+DRAWS = 2000  # of entries
+POWER = 0.8
+SMALLEST = (0.5, 1.0, 2.0, 3.0)  # points of error that are to be found
 
 PAGE = """# What shortcuts cost
 
 Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
 edit.
 
-How often does a cheaper comparison of two activations name the wrong winner? The closer they are,
-the more often: where their difference in points of error is {size}, in {least} to {most} % of all
-comparisons. A coin toss does in 50 %.
+**Of two activations whose errors differ by at most a point, one seed names another winner than the
+other seeds do in {wrong:.1f} % of comparisons** (95 % interval {low:.1f} to {high:.1f}). A coin
+toss does in 50 %. All seeds together decide {decided:.0f} % of these pairs: there the 95 % interval
+of the difference, paired by seed, excludes 0.
 
-We take each pair of entries, without the controls, that differ on a task: the 95 % interval of
-their difference, paired by seed, excludes 0. The winner by the full protocol counts as the right
-one. (Of pairs that do not differ, one in twenty passes this test, and its winner is chance.)
+We take each pair of entries, without the controls, on each task. The winner has the lower mean
+error over the judged seeds of the full protocol. A seed that a shortcut uses is left out of this
+mean. The interval resamples the entries, because pairs that share one are not independent.
 
-![Share of comparisons that name the other winner](benchmark/shortcuts.svg)
+![Share of comparisons that name another winner](benchmark/shortcuts.svg)
 """
 
 MEANINGS = """The shortcuts compare two entries by
@@ -46,6 +54,10 @@ MEANINGS = """The shortcuts compare two entries by
   often take the best epoch on test images. We test only once, so validation images stand for them.
   They are fewer, which adds noise: compare this row with "one seed, on val".
 """
+SEEDS = """How many seeds, the same for both activations, find a difference in four of five cases
+(Student's test, paired by seed)? The standard deviation of the differences is the median over the
+pairs that differ by at most {close:g} point.
+"""
 VERDICTS = """## In claims
 
 Of the first 84 claims, 17 changed their verdict during development, in
@@ -57,34 +69,45 @@ processor and 1 with other seeds.
 
 class Judged(NamedTuple):
     """How often, in percent, a shortcut names another winner of a pair on a task. A draw counts
-    half."""
+    half.
+
+    points: of error by which the pair differs. std: of the differences of its judged seeds.
+    is_decided: whether the interval of the difference excludes 0."""
 
     shortcut: str
     task: str
     pair: tuple[str, str]
-    points: float  # of error by which the pair differs
+    points: float
+    std: float
+    is_decided: bool
     wrong_pct: float
 
 
 def shortcuts(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> list[Judged]:
-    """Judge the shortcuts by the runs that are there, on the pairs of entries that differ."""
+    """Judge the shortcuts by the runs that are there, on all pairs of entries."""
     judged = []
     for task in tasks:
         complete = [entry for entry in entries.values() if entry.gap(task) is None]
         rate = entries[REFERENCE].rate(task)
         errors = {entry.entry: _errors(entry, task, rate) for entry in complete}
         for one, other in combinations(complete, 2):
-            mean = difference(one, other, task)
-            if not mean.excludes_zero:
-                continue
-
-            pair = (one.entry, other.entry)
-            first, second = (errors[name] for name in pair)
+            first, second = errors[one.entry], errors[other.entry]
+            gaps = first[ONE_SEED] - second[ONE_SEED]
+            is_decided = mean_of(gaps.tolist()).excludes_zero
+            of_others = (gaps.sum() - gaps) / (len(gaps) - 1)
             for name in (name for name in first if name in second):
-                gaps = np.sign(mean.mean) * (first[name] - second[name])
-                wrong = (1 - np.sign(gaps)) / 2  # 1 where the other wins, 1/2 for a draw
-                wrong_pct = 100 * float(np.mean(wrong))
-                judged.append(Judged(name, task, pair, abs(mean.mean), wrong_pct))
+                right = of_others if name in OF_JUDGED else gaps.mean()
+                agrees = np.sign(first[name] - second[name]) * np.sign(right)
+                row = Judged(
+                    name,
+                    task,
+                    (one.entry, other.entry),
+                    abs(float(gaps.mean())),
+                    float(gaps.std(ddof=1)),
+                    is_decided,
+                    100 * float(np.mean((1 - agrees) / 2)),  # 1 where the other wins, 1/2: a draw
+                )
+                judged.append(row)
     return judged
 
 
@@ -117,46 +140,90 @@ def _errors(results: EntryResults, task: str, relu_rate: float | None) -> dict[s
 
 
 def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
-    """Return SHORTCUTS.md and its figure, of the quick tasks; None where no two entries differ."""
+    """Return SHORTCUTS.md and its figure, of the quick tasks; None where no two entries are
+    close."""
     placed = {name: e for name, e in entries.items() if name not in benchmark().controls}
     tasks = ranked_tasks(entries, "quick")
-    judged = shortcuts(placed, tasks) if tasks else []
-    if not judged:
-        return None
-    frame = DataFrame(judged)
+    frame = DataFrame(shortcuts(placed, tasks) if tasks else [], columns=Judged._fields)
     pairs = frame[frame.shortcut == ONE_SEED]
+    close = pairs[pairs.points <= CLOSE]
+    if close.empty:
+        return None
 
-    frame["size"] = cut(frame.points, [0, *SIZES.values()], labels=list(SIZES))
+    frame["size"] = cut(frame.points, [0, *SIZES.values()], labels=list(SIZES), include_lowest=True)
     by_size = frame.pivot_table("wrong_pct", "shortcut", "size", observed=True)
     by_size = by_size.sort_values(by_size.columns[0], ascending=False, kind="stable")
     sizes = frame["size"][pairs.index]
-    closest = by_size.columns[0]
     by_size.columns = [f"{size} ({sum(sizes == size)} pairs)" for size in by_size]
 
     by_task = frame.pivot_table("wrong_pct", "shortcut", "task")
     by_task = by_task.reindex(index=by_size.index, columns=tasks)
     by_task.columns = [f"{task} ({sum(pairs.task == task)} pairs)" for task in tasks]
 
-    close = by_size.iloc[:, 0]
+    low, high = resampled(close)
+    decided = 100 * close.is_decided.mean()
     parts = [
-        PAGE.format(size=closest, least=f"{close.min():.0f}", most=f"{close.max():.0f}"),
+        PAGE.format(wrong=close.wrong_pct.mean(), low=low, high=high, decided=decided),
         _share_table("By size of the difference", by_size, MEANINGS.format(one=ONE_SEED)),
         _share_table("By task", by_task),
-        _pair_table(entries, pairs),
+        _seeds_table(close, tasks),
+        _pair_table(entries, pairs[pairs.is_decided]),
         VERDICTS,
     ]
     return "\n".join(parts), _figure(by_size)
 
 
+def resampled(pairs: DataFrame) -> tuple[float, float]:
+    """Return the 95 % interval of the mean share of wrong comparisons over draws of entries: a pair
+    counts as often as both its entries were drawn."""
+    names = sorted({name for pair in pairs.pair for name in pair})
+    first, second = (
+        np.array(list(map(names.index, side))) for side in zip(*pairs.pair, strict=True)
+    )
+    counts = np.random.default_rng(0).multinomial(len(names), [1 / len(names)] * len(names), DRAWS)
+    weights = counts[:, first] * counts[:, second]
+    shares = (weights @ pairs.wrong_pct) / np.maximum(weights.sum(1), 1)
+    low, high = np.quantile(shares[weights.any(1)], [0.025, 0.975])
+    return float(low), float(high)
+
+
+def seeds_for(effect: float) -> int:
+    """Return the fewest seeds with which Student's test at 5 % finds an effect, in standard
+    deviations, in four of five cases."""
+    from scipy import stats  # here and not above: its import takes a second
+
+    counts = np.arange(2, 1 + ceil(2 + (4 / effect) ** 2))
+    found = stats.nct.sf(stats.t.ppf(0.975, counts - 1), counts - 1, effect * np.sqrt(counts))
+    return int(counts[np.argmax(found >= POWER)])
+
+
+def _seeds_table(close: DataFrame, tasks: Sequence[str]) -> str:
+    """Return how many seeds find a difference of so many points."""
+    rows = []
+    for task in tasks:
+        std = close[close.task == task]["std"].median()
+        if std > 0:  # not NaN, either
+            needed = [str(seeds_for(points / std)) for points in SMALLEST]
+            rows.append([task, f"{std:.2f}", *needed])
+    head = ["task", "std, points", *(f"for {points:g}" for points in SMALLEST)]
+    note = SEEDS.format(close=CLOSE).rstrip()
+    return Table("Seeds that a difference needs", 2, head, rows, note).markdown()
+
+
 def _pair_table(entries: Mapping[str, EntryResults], pairs: DataFrame) -> str:
-    """Return the pairs for which one seed names the other winner most often."""
-    cells = []
-    worst = pairs.sort_values("wrong_pct", ascending=False, kind="stable")
-    for row in worst.head(LEAST_FAVOURABLE).itertuples():
-        mean = difference(entries[row.pair[0]], entries[row.pair[1]], row.task)
-        cells.append([*row.pair, row.task, mean.signed(), f"{row.wrong_pct:.0f}"])
+    """Return the pairs for which one seed names the other winner most often, each entry once."""
+    cells: list[list[str]] = []
+    shown: set[str] = set()
+    for row in pairs.sort_values("wrong_pct", ascending=False, kind="stable").itertuples():
+        if shown.isdisjoint(row.pair) and len(cells) < LEAST_FAVOURABLE:
+            shown.update(row.pair)
+            mean = difference(entries[row.pair[0]], entries[row.pair[1]], row.task)
+            cells.append([*row.pair, row.task, mean.signed(), f"{row.wrong_pct:.0f}"])
     head = ["entry", "other", "task", "entry minus other, points (95 % CI)", "wrong, %"]
-    note = "The pairs for which one seed is wrong most often:"
+    note = (
+        "The pairs for which one seed is wrong most often, of those whose interval excludes 0; "
+        "each entry stands in one:"
+    )
     return Table("By pair", 2, head, cells, note).markdown()
 
 
@@ -164,7 +231,7 @@ def _share_table(title: str, shares: DataFrame, note: str = "") -> str:
     """Return a table of shares of comparisons, in percent, a shortcut a row."""
     cells = shares.map(lambda share: "-" if isna(share) else f"{share:.1f}")
     rows = [[str(name), *row] for name, row in zip(cells.index, cells.values, strict=True)]
-    head = ["names the other winner, %", *shares.columns]
+    head = ["names another winner, %", *shares.columns]
     return Table(title, 2, head, rows, note.rstrip()).markdown()
 
 
@@ -177,5 +244,5 @@ def _figure(shares: DataFrame) -> Figure:
         axes.set_title(f"difference {size}".replace(" (", "\n("), fontsize=9)
     panels[0].set_yticks(range(len(shares)), list(shares.index))
     panels[0].invert_yaxis()
-    figure.supxlabel("comparisons that name the other winner, %", fontsize=10)
+    figure.supxlabel("comparisons that name another winner, %", fontsize=10)
     return figure
