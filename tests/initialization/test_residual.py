@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,6 +29,18 @@ class Decoder(nn.Module):
         for up, end in zip(self.up, self.ends, strict=True):
             x = x + end(F.silu(up(F.layer_norm(x, (64,)))))
         return self.head(F.layer_norm(x, (64,)))
+
+
+class Reshaped(nn.Module):
+    """A branch whose responses are brought into the shape or type of the shortcut by `end`."""
+
+    def __init__(self, end: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
+        self.end = end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.end(self.down(F.silu(self.up(x))), x)
 
 
 class Scaled(nn.Module):
@@ -61,6 +74,24 @@ def test_share_is_that_of_gpt2(blocks: int, parts: int) -> None:
         sums = parts * blocks if row.layer.startswith("ends") else 1
         assert row.std == pytest.approx(he / math.sqrt(sums))
         assert row.std_drawn == pytest.approx(row.std, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda y, x: y.flatten(0, 1).view_as(x),
+        lambda y, x: y.ravel().reshape_as(x),
+        lambda y, x: y.expand_as(x),
+        lambda y, x: y.double().type_as(x),
+        lambda y, x: y.double().to(x),
+        lambda y, x: y.swapaxes(0, 1).moveaxis(0, 1),
+    ],
+    ids=["view_as", "reshape_as", "expand_as", "type_as", "to", "swapaxes"],
+)
+def test_branches_end_in_layers_behind_views(end: Callable[[Tensor, Tensor], Tensor]) -> None:
+    model = nn.Sequential(nn.Linear(32, 32), *(Reshaped(end) for _ in range(4)), nn.Linear(32, 2))
+    shares = {row.layer: row.share for row in initialize(model, (4, 8, 32)).layers}
+    assert shares == {name: 0.25 if "down" in name else 1.0 for name in shares}
 
 
 @pytest.mark.parametrize("settings", [{}, {"mode": "empirical"}, {"init": "orthogonal"}], ids=str)

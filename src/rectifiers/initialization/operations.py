@@ -22,8 +22,10 @@ DIVISIONS = {"div", "__truediv__", "__itruediv__", "div_", "divide", "true_divid
 CONCATENATIONS = {"cat", "concat", "concatenate", "stack"}
 # what keeps every number, and what keeps some of them
 VIEWS = (
-    {"flatten", "unflatten", "view", "reshape", "squeeze", "unsqueeze", "expand", "contiguous"}
-    | {"permute", "transpose", "movedim", "t", "to", "float", "clone", "__get__"}
+    {"flatten", "unflatten", "ravel", "view", "reshape", "squeeze", "unsqueeze", "expand"}
+    | {"view_as", "reshape_as", "expand_as", "type_as"}
+    | {"permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "__get__"}
+    | {"to", "float", "double", "half", "bfloat16", "clone", "contiguous"}
     | {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 )
 PARTS = {

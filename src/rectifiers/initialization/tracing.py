@@ -135,7 +135,10 @@ class _Tracer(TorchFunctionMode):
             is_product and id(args[1]) in self.names and args[1].dim() > 1
         ):
             return self._layer(func, name, args, kwargs)
-        dists = [dist for x in op.tensors(args, kwargs) if (dist := _get(x)) is not None]
+        inputs = op.tensors(args, kwargs)
+        if name in op.VIEWS:  # of y.view_as(x), the numbers are those of y
+            inputs = inputs[:1]
+        dists = [dist for x in inputs if (dist := _get(x)) is not None]
         # before an in-place function changes its arguments
         new = self._function(func, name, args, kwargs, dists)
         out = func(*args, **kwargs)
@@ -146,9 +149,9 @@ class _Tracer(TorchFunctionMode):
                     self._keep(part, name, dists, new)
             self._note_scale(name, args, kwargs, out)
         else:
-            self._pass_label(op.tensors(args, kwargs), out)
+            self._pass_label(inputs, out)
         if new is None and name not in op.VIEWS and isinstance(out, Tensor):
-            for x in op.tensors(args, kwargs):
+            for x in inputs:
                 if id(x) in self.names:
                     reason = f"{name} reads it, whose responses are measured"
                     self.trace.unexplained.setdefault(self.names[id(x)], reason)
@@ -194,7 +197,7 @@ class _Tracer(TorchFunctionMode):
     ) -> None:
         """Let the result of a function carry its distribution."""
         first = dists[0]
-        if new is None and name in op.VIEWS and len(dists) == 1:
+        if new is None and name in op.VIEWS:
             new = first
         elif new is None and name in op.PARTS:
             new = replace(first, root=new_root())
