@@ -55,10 +55,11 @@ of the paper? These criteria are older than the runs:
 - **Rates** are searched for each function at {SHORT:,} and, around the rate found there, at
   {MIDDLE:,} steps: the lowest validation loss, the mean of seeds {listed(SEARCHED)}, on a grid of
   factors of {FACTOR:g} that grows until the best rate has a worse or diverging neighbour on both
-  sides. (Runs of 300 steps on seed 1000 came first; they set where the grid begins, and that the
-  embeddings keep torch's numbers.) {LONG:,} steps take the rate of {MIDDLE:,}. Judged seeds are others: {len(JUDGED)} at
-  {SHORT:,} and {MIDDLE:,} steps, {len(SEEDS[LONG])} at {LONG:,} for ReLU^2, the best slope and the
-  learned one. The *best slope* is that of the lowest validation loss in the search at {MIDDLE:,}.
+  sides. {LONG:,} steps take the rate of {MIDDLE:,}. (Runs of 300 steps on seed 1000 came first;
+  they set where the grid begins, and that the embeddings keep torch's numbers.) The *best slope* is
+  that of the lowest validation loss in the search at {MIDDLE:,}.
+- **Judged seeds** are others: {len(JUDGED)} at {SHORT:,} and {MIDDLE:,} steps, and
+  {len(SEEDS[LONG])} at {LONG:,} for ReLU^2, the best slope and the learned one.
 - **Better** means: the difference of test losses, paired by seed, is below 0 by its whole 95 %
   interval, and larger than what one step of the rate changes for either function. That is the
   change of the validation loss to the neighbour that is less worse; at {LONG:,} steps, the change
