@@ -134,14 +134,18 @@ def write_tables(check: bool) -> Outcome:
     documents.write_or_check({EXPERIMENTS: experiments()}, check, "make table")
     known_experiments.cache_clear()
 
-    ensembles = claim_records.load_ensembles(RESULTS / "claims")
-    shown = tables.load(RESULTS / "records")
-    shown += claim_documents.for_tables(claim_runs(), ensembles)
+    shown = tables.load(RESULTS / "records") + claim_runs_of_tables()
     made = tables.document(shown, claim_documents.conclusions(claim_results()))
 
     path = RESULTS / "TABLES.md"
     documents.write_or_check({path: tables.render_markdown(made)}, check, "make table")
     return {"path": str(path)}, "" if check else str(path)
+
+
+def claim_runs_of_tables() -> list[records.Record]:
+    """Return the claims' runs that stand in TABLES.md, each as a run of its row's experiment."""
+    ensembles = claim_records.load_ensembles(RESULTS / "claims")
+    return claim_documents.for_tables(claim_runs(), ensembles)
 
 
 def experiments() -> str:
@@ -292,11 +296,13 @@ def example_run() -> list[str]:
     return [*lines, f"runs/{record.run}/record.json"]
 
 
-def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
+def wandb_report(
+    project: str, entity: str | None, table: str | None, out: Path | None, with_claims: bool
+) -> Outcome:
     """Write the W&B report of the collected runs, to W&B or to a file."""
     from rectifiers.results import wandb_report as report  # here: its import takes seconds
 
-    found = tables.load(RESULTS / "records")
+    found = tables.load(RESULTS / "records") + (claim_runs_of_tables() if with_claims else [])
     if out is None:
         ids = Path(".cache") / "wandb_reports.json"
         place = report.save(found, entity=entity, project=project, group=table, kept=ids)
@@ -361,6 +367,11 @@ OF_WANDB: dict[str, dict[str, Any]] = {
     "--entity": {"help": "owner of the project (default: your account)"},
     "--table": {"help": "one table or figure, such as table2 (default: all)"},
     "--out": {"type": Path, "help": "write the report to this file, without W&B"},
+    "--claims": {
+        "action": "store_true",
+        "dest": "with_claims",
+        "help": "also the claims' runs that stand in TABLES.md",
+    },
 }
 COMMANDS: dict[str, tuple[Any, dict[str, dict[str, Any]]]] = {
     "show": (show, OF_RUNS | {"filters": {"nargs": "*", "metavar": "key=value", "help": FILTERS}}),

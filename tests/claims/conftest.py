@@ -20,6 +20,8 @@ def made_up(monkeypatch) -> Any:
         described = yaml.safe_load(DESCRIBED) | changes
         arms = {arm: arm_hash(science(arm, 0)) for arm in described["arms"]}
         monkeypatch.setattr(claim_records, "arm_hashes", lambda: {"made_up": arms})
-        return module.parse("made_up", described)
+        claim = module.parse("made_up", described)
+        monkeypatch.setattr(claim_records, "claims", lambda: (claim,))
+        return claim
 
     return make

@@ -213,6 +213,15 @@ UNUSABLE = [
     ({"first_seed": -1}, "first_seed=-1"),
     ({"tests": []}, "tests="),
     ({"statemnt": "x"}, "statemnt"),
+    ({"neighbours": {"better": ["worse_low"]}}, "neighbours names an arm worse_low"),
+    ({"neighbours": {"worst": ["worse"]}}, "neighbours names an arm worst"),
+    (
+        {
+            "arms": {"better": ["optim.lr=1"], "worse": ["init=xavier", "optim.lr=2"]},
+            "neighbours": {"better": ["worse"]},
+        },
+        "worse differs from better in more than optim.lr",
+    ),
     ({"descriptions": [{"says": "x", "measure": "luck", "of": "better"}]}, "measure=luck"),
 ]
 UNUSABLE_TESTS = [

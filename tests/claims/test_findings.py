@@ -13,6 +13,7 @@ from rectifiers.claims.claim_page import claim_page
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.documents import (
     answer_rows,
+    claims_page,
     counts_table,
     lessons_page,
     pages,
@@ -45,6 +46,23 @@ def test_a_row_has_words_evidence_and_verdict(made_up) -> None:
     result = answer(made_up(), [*lost, *runs(DOWN, BASE)[1:]])
     words = row(result, "{{ trained[0].changes('it') }}; {{ lost }} diverged")[2]
     assert words == "lowers it by 1 (0.87 to 1.13), n = 4; 1 of 5 diverged"
+
+
+def test_facts_of_the_runs_stand_beside_verdicts(made_up) -> None:
+    widths = {1: 1.5, 2: 2.0}  # by seed
+    made = [
+        altered(run, {"science.model.width": widths[run.seed], "network.classes": 200})
+        if run.seed in widths
+        else run
+        for run in runs(DOWN, BASE)
+    ]
+    result = replace(answer(made_up(), runs(DOWN, BASE)), records=made)
+    facts = "mlp of 3 layers at width 1, 1.5 or 2, 3 epochs"
+    evidence = row(result, "x")[3]
+    for text in (evidence, claims_page([result])):
+        assert "digits8 (10 classes) at 8 px, digits8 (200 classes) at 8 px" in text
+        assert facts in text
+    assert "mlp of 3 layers at width 1, 1.5 or 2 (1,000 parameters)" in claim_page(result, made)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +166,9 @@ def test_undecided_claim_is_not_clear_at_any_interval(made_up) -> None:
     assert answer(made_up(undecided="Its rates differ."), []).verdict is Verdict.NOT_RUN
 
 
-def without_activation(errors: list[float], px: int = 8) -> list[TrainingRecord]:
+def without_activation(errors: list[float], px: int = 8, arm: str = "none") -> list[TrainingRecord]:
     changes = {"choices.activation": "identity", "science.data.crop_px": px}
-    return [altered(record("none", seed, x), changes) for seed, x in enumerate(errors)]
+    return [altered(record(arm, seed, x), changes) for seed, x in enumerate(errors)]
 
 
 @pytest.mark.parametrize(
@@ -189,6 +207,17 @@ def test_a_page_says_what_no_activation_leaves(
     few = claim_page(result, [*runs(DOWN, BASE), *identity[:4]])
     assert "trainability only" not in few
     assert "gains nothing" not in few
+
+
+def test_no_activation_counts_at_its_best_rate_alone(made_up) -> None:
+    arms = {"better": ["optim.lr=1"], "worse": [], "none": [], "none_at_half": ["optim.lr=0.5"]}
+    result = answer(made_up(arms=arms, neighbours={"none": ["none_at_half"]}), runs(DOWN, BASE))
+    best = without_activation([x + 3 for x in BASE])
+    for others in ([x + 3 for x in BASE], [x - 3 for x in BASE]):
+        at_half = without_activation(others, arm="none_at_half")
+        page = claim_page(result, [*runs(DOWN, BASE), *best, *at_half])
+        assert "trainability only" not in page
+        assert "gains nothing" not in page
 
 
 def test_claims_are_counted_by_size_and_without_lessons(made_up) -> None:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from made_up import result, training
-from made_up_claims import record
+from made_up import altered, result, training
+from made_up_claims import BASE, LOST, record, runs
+from rectifiers.claims import archive
+from rectifiers.claims.claim_page import claim_page
 from rectifiers.claims.claims import FEWEST, claims
 from rectifiers.claims.claims import Test as Criterion  # which pytest would collect
 from rectifiers.claims.judge import (
@@ -20,6 +22,7 @@ from rectifiers.claims.judge import (
     median_interval,
 )
 from rectifiers.results.statistics import mean_of, t_interval
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
 
@@ -121,11 +124,11 @@ def test_ratio_without_a_finite_logarithm_is_no_effect() -> None:
 def test_arms_are_tested_alike() -> None:
     claim = next(claim for claim in claims() if claim.name == "uniform_weights")
     made = {arm: {0: training(protocols={"center": result(45, 50)})} for arm in claim.arms}
-    assert _test_result(claim.tests[0], 1, made).finding.n == 1
+    assert _test_result(claim.tests[0], 1, made, {}).finding.n == 1
     other = result(45, 50) | {"settings": {"scale_px": 9}}
     made["uniform"] = {0: training(protocols={"center": other})}
     with pytest.raises(InputError, match="tested by center with several settings"):
-        _test_result(claim.tests[0], 1, made)
+        _test_result(claim.tests[0], 1, made, {})
 
 
 @pytest.mark.parametrize("statistic", sorted(FEWEST))
@@ -203,3 +206,89 @@ def test_a_change_of_a_difference_needs_both_differences(made_up) -> None:
     assert test.finding.verdict == "contradicted"
     without = [run for run in whole if run.science["optim"]["lr"] != float(len("short"))]
     assert answer(claim, without).verdict == "not run"
+
+
+GRID = {
+    "arms": {
+        "better": ["activation=prelu", "optim.lr=1"],
+        "worse": ["optim.lr=2"],
+        "better_low": ["activation=prelu", "optim.lr=0.5"],
+        "better_higher": ["activation=prelu", "optim.lr=2"],
+        "worse_low": ["optim.lr=1"],
+    },
+    "arm_seeds": {"better_low": [0, 1], "better_higher": [0, 1], "worse_low": [0, 1]},
+    "neighbours": {"better": ["better_low", "better_higher"], "worse": ["worse_low"]},
+}
+
+
+def beside(arm: str, errors: list[float], change: float) -> list[TrainingRecord]:
+    return [record(arm, seed, errors[seed] + change) for seed in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("low", "higher", "worse_low", "verdict"),
+    [
+        (0.9, 0.5, 0.1, S),
+        (0.9, 1.1, 0.1, N),  # the larger of two
+        (-1.1, 0.5, 0.1, N),
+        (0.9, 0.5, 1.1, N),  # of the other arm
+        (0.9, 0.5, -1.1, N),
+        (None, 0.5, 0.1, S),  # a divergence is no step
+        (None, 1.1, 0.1, N),
+        (9.0, 9.0, None, S),  # nothing is known of the other arm
+    ],
+)
+def test_an_effect_below_a_rate_step_is_inconclusive(
+    made_up, low: float | None, higher: float, worse_low: float | None, verdict: Verdict
+) -> None:
+    down = [x - 1 for x in BASE]
+    described = [{"says": "x", "measure": "error", "of": "better", "minus": "worse"}]
+    claim = made_up(**GRID, descriptions=described)
+    made = runs(down, BASE)
+    changes = {"better_low": low, "better_higher": higher, "worse_low": worse_low}
+    for arm, change in changes.items():
+        errors = BASE if arm.startswith("worse") else down
+        steps = beside(arm, errors, change or 0)
+        made += steps if change is not None else [altered(run, LOST) for run in steps]
+
+    found = answer(claim, made)
+    assert found.verdict is verdict
+    (test,), (description,) = found.tests, found.descriptions
+    assert test.finding.effect == pytest.approx(-1)
+    assert description.finding.verdict is Verdict.EXPLORATORY
+    is_below = verdict is N
+    for finding in (test.finding, description.finding):
+        assert bool(finding.rate_step) is is_below
+        assert finding.changes("it").startswith("makes no clear" if is_below else "lowers")
+    assert ("1.1 points, more than the effect" in claim_page(found, made)) is is_below
+
+
+@pytest.mark.parametrize(("step", "verdict"), [(0.5, S), (0.7, N)])
+@pytest.mark.parametrize("of", ["better", "worse"])
+def test_a_rate_step_is_held_against_a_margin(made_up, of: str, step: float, verdict) -> None:
+    same = {
+        **{"says": "x", "measure": "error", "of": "better", "minus": "worse"},
+        **{"supported": {"within": [-0.6, 0.6]}, "contradicted": {"outside": [-0.6, 0.6]}},
+    }
+    noise = [x + e for x, e in zip(BASE, (0.1, -0.1, 0.0, 0.1, -0.1), strict=True)]
+    steps = {"better_higher": 0.1, "worse_low": 0.1}
+    steps[{"better": "better_higher", "worse": "worse_low"}[of]] = step
+    made = runs(noise, BASE)
+    made += beside("better_higher", noise, steps["better_higher"])
+    made += beside("worse_low", BASE, steps["worse_low"])
+    assert answer(made_up(**GRID, tests=[same]), made).verdict is verdict
+    no_effect = Verdict.NO_EFFECT if verdict is S else N
+    bounds = {"supported": {"below": -0.6}, "contradicted": {"above": 0.6}}
+    assert answer(made_up(**GRID, tests=[same | bounds]), made).verdict is no_effect
+
+
+def test_claims_share_the_neighbours_of_an_arm(made_up, monkeypatch) -> None:
+    made = runs([x - 1 for x in BASE], BASE)
+    made += beside("better_low", [x - 1 for x in BASE], 3.0) + beside("worse_low", BASE, 0.1)
+    owner = made_up(**GRID)
+    sharing = owner.model_copy(update={"name": "sharing", "neighbours": {}, "arm_seeds": {}})
+    hashes = archive.arm_hashes()["made_up"]
+    monkeypatch.setattr(archive, "arm_hashes", lambda: {"made_up": hashes, "sharing": hashes})
+    for known, verdict in (((sharing,), S), ((owner, sharing), N)):
+        monkeypatch.setattr(archive, "claims", lambda known=known: known)
+        assert answer(sharing, made).verdict is verdict

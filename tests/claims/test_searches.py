@@ -8,6 +8,7 @@ import yaml
 from made_up import diverged, epoch, training
 from made_up_claims import DESCRIBED
 from rectifiers.claims.archive import arm_hashes
+from rectifiers.claims.claim_page import _search_cells
 from rectifiers.claims.claims import Claim, Search, claims, name_of, parse
 from rectifiers.claims.judge import best_rate, check_rates, rate_means
 from rectifiers.runs.record import TrainingRecord
@@ -61,6 +62,20 @@ def test_the_best_rate_has_the_lowest_last_error() -> None:
     assert best(SEARCH, "relu", runs("relu", None, 89.0, None)) == 0.01
     assert best(SEARCH, "relu", runs("relu", 30.0, 20.0)) is None  # one is missing
     assert best(SEARCH, "prelu", runs("relu", 30.0, 20.0, 40.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("errors", "cell"),
+    [
+        ((30.0, 20.0, 40.0), "0.01"),
+        ((30.0, 20.0, 10.0), "0.001 (an end of its grid)"),
+        ((30.0, None, None), "0.1 (an end of its grid)"),
+        ((None, 20.0, 40.0), "0.01"),
+        ((30.0, 20.0), "-"),
+    ],
+)
+def test_a_best_rate_at_an_end_is_marked(errors: tuple[float | None, ...], cell: str) -> None:
+    assert _search_cells(SEARCH, "relu", runs("relu", *errors))[1] == cell
 
 
 def test_several_seeds_choose_by_their_mean() -> None:

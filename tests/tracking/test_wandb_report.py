@@ -1,11 +1,14 @@
 """The W&B report: its structure without a server, and its saving by the real client."""
 
 import json
+import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, load_script
 from rectifiers.results.tables import load
 from rectifiers.results.wandb_report import build, save, specification
 from rectifiers.runtime.errors import InputError
@@ -44,3 +47,22 @@ def test_a_report_is_saved_and_updated_in_place(records, server, tmp_path) -> No
     assert "CreateProject" in server.operations()
     save(records, **settings)  # type: ignore[arg-type]
     assert list(server.views) == [name]
+
+
+def test_a_report_takes_claims_runs_on_request(server, monkeypatch, tmp_path: Path) -> None:
+    report = load_script("report")
+    results = tmp_path / "results"
+    owner = results / "claims" / "imagenette_table2"
+    shutil.copytree(ROOT / "results" / "records", results / "records")
+    owner.mkdir(parents=True)
+    shutil.copy(ROOT / "results" / "claims" / owner.name / "records.jsonl.xz", owner)
+    monkeypatch.setattr(report, "RESULTS", results)
+    monkeypatch.chdir(tmp_path)
+
+    columns = ("ours, digits", "ours, imagenette")
+    for options, count in (([], 1), (["--claims"], 2)):
+        monkeypatch.setattr(sys, "argv", ["report.py", "wandb", "--table", "table2", *options])
+        report.main()
+        ((_, view),) = server.views.items()
+        assert [column in view["spec"] for column in columns].count(True) == count
+        assert columns[0] in view["spec"]

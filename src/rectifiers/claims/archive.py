@@ -109,6 +109,27 @@ def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
     return {name: _of_seeds(by_hash[hashes[name]], seeds) for name in known}
 
 
+def neighbours() -> dict[str, list[str]]:
+    """Return by the hash of an arm those of its neighbours in the grid of learning rates, which any
+    claim may name."""
+    by_arm: dict[str, list[str]] = {}
+    for claim in claims():
+        hashes = arm_hashes().get(claim.name, {})
+        for arm, others in claim.neighbours.items():
+            if arm in hashes:
+                by_arm.setdefault(hashes[arm], []).extend(hashes[other] for other in others)
+    return by_arm
+
+
+def neighbouring_runs(
+    records: Iterable[TrainingRecord],
+) -> dict[str, list[Mapping[int, TrainingRecord]]]:
+    """Return by the hash of an arm the runs of each of its neighbours, by seed."""
+    by_arm = neighbours()
+    runs = _by_arm(records, {other: other for others in by_arm.values() for other in others})
+    return {arm: [runs[other] for other in others] for arm, others in by_arm.items()}
+
+
 def _by_arm(
     records: Iterable[TrainingRecord], arms: Mapping[str, str]
 ) -> dict[str, dict[int, TrainingRecord]]:

@@ -5,7 +5,14 @@ import re
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from rectifiers.claims.archive import Runs, arm_hash, runs_of, search_runs
+from rectifiers.claims.archive import (
+    Runs,
+    arm_hash,
+    arm_of,
+    neighbours,
+    runs_of,
+    search_runs,
+)
 from rectifiers.claims.claims import FEWEST, Claim, Search, Test, claims
 from rectifiers.claims.judge import (
     ClaimResult,
@@ -102,7 +109,10 @@ def _test_line(result: Description) -> list[str]:
         means = [f"{fmean(values):.3g}" for values in zip(*result.measured, strict=True)]
         words += f" ({listed(means)})"
     effect = result.text() + narrow
-    return [comparison.says, words, n, effect, criterion, finding.verdict.shown]
+    found = finding.verdict.shown
+    if finding.rate_step:
+        found += f": {finding.rate_step}, more than the effect"
+    return [comparison.says, words, n, effect, criterion, found]
 
 
 def _narrow(result: TestResult) -> str:
@@ -162,7 +172,11 @@ def _search_cells(search: Search, arm: str, runs: Runs) -> list[str]:
     """What the search of an arm measured at each learning rate, and the best rate."""
     means, best = rate_means(search, arm, runs), best_rate(search, arm, runs)
     by_rate = ", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items())
-    return [by_rate, f"{best[1]:g}" if best else "-"]
+    if best is None:
+        return [by_rate, "-"]
+    rate, grid = best[1], search.rates_of(arm)
+    is_end = rate in (grid[0], grid[-1])
+    return [by_rate, f"{rate:g}{' (an end of its grid)' if is_end else ''}"]
 
 
 def _mean(mean: float | None) -> str:
@@ -176,7 +190,12 @@ def scale(result: ClaimResult, short: bool = True) -> str:
     runs = result.records
     if not runs:
         return "-"
-    data = sorted({f"{data_of(run)} at {run.science['data']['crop_px']} px" for run in runs})
+    data = sorted(
+        f"{name} ({classes} classes) at {px} px"
+        for name, classes, px in {
+            (data_of(run), run.network.classes, run.science["data"]["crop_px"]) for run in runs
+        }
+    )
     if not short and "imagenette" in map(data_of, runs):
         data.append("photographs of 224 px (larger scales are enlargements)")
 
@@ -185,7 +204,8 @@ def scale(result: ClaimResult, short: bool = True) -> str:
         by_model.setdefault(literal(str(run.choices.get("model"))), []).append(run)
     networks = []
     for model, of_model in sorted(by_model.items()):
-        network = f"{model} of {_or(run.network.depth for run in of_model)} layers"
+        network = f"{model} of {_or(run.network.depth for run in of_model)} layers at width "
+        network += _or(run.science["model"]["width"] for run in of_model)
         if not short:
             network += f" ({_or(run.network.parameters for run in of_model)} parameters)"
         networks.append(network)
@@ -239,7 +259,12 @@ def beside_identity(result: ClaimResult, records: Sequence[TrainingRecord]) -> l
     if not compared or not result.records:
         return []
 
-    identity = {(_setting(run), run.seed): run for run in records if _is_identity(run)}
+    at_other_rates = {other for others in neighbours().values() for other in others}
+    identity = {
+        (_setting(run), run.seed): run
+        for run in records
+        if _is_identity(run) and arm_of(run) not in at_other_rates
+    }
     runs = runs_of(result.claim, records)
     lines = []
     for test, minus, found in compared:
@@ -296,7 +321,7 @@ def data_of(run: TrainingRecord) -> str:
     return CONTENTS.get(str(run.provenance.data), literal(str(run.choices.get("data"))))
 
 
-def _or(numbers: Iterable[int]) -> str:
+def _or(numbers: Iterable[float]) -> str:
     """The distinct numbers in order, as in `4, 11 or 30`."""
-    *first, last = (f"{number:,}" for number in sorted(set(numbers)))
+    *first, last = (f"{number:,}".removesuffix(".0") for number in sorted(set(numbers)))
     return f"{', '.join(first)} or {last}" if first else last

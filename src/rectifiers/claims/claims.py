@@ -279,7 +279,7 @@ class Search(Measured):
         at each rate."""
         named_runs = {}
         for arm, overrides in self.with_others(arms).items():
-            others = [override for override in overrides if not override.startswith(RATE)]
+            others = without_rate(overrides)
             for rate in self.rates_of(arm):
                 named_runs[name_of(arm, rate)] = [*others, f"{RATE}{rate:g}", *self.overrides]
         return named_runs
@@ -294,6 +294,11 @@ class Search(Measured):
     def measured_by(self) -> str:
         """Return what it chooses by, in words."""
         return "validation error (%)" if self.settings == VAL_ERROR else self.in_words()
+
+
+def without_rate(overrides: Sequence[str]) -> list[str]:
+    """Return an arm's overrides without that of its learning rate."""
+    return [override for override in overrides if not override.startswith(RATE)]
 
 
 def name_of(arm: str, rate: float) -> str:
@@ -326,6 +331,10 @@ class Claim(Section):
     search: Search | None = None
     arm_seeds: Mapping[str, tuple[Annotated[int, Field(ge=0)], ...]] = Field(default={})
     """The seeds of arms that only descriptions use, where these run for fewer."""
+    neighbours: Mapping[str, tuple[str, ...]] = Field(default={})
+    """By arm, the arms one step of the grid of learning rates to each side, for as many epochs. A
+    difference that is smaller than what such a step changes is inconclusive, also in other claims
+    that share the arms."""
     older: tuple[str, ...] = ()
     """Arms with runs of another claim that are older than this criterion. Each test needs an arm
     without such runs, so that its outcome was not known."""
@@ -344,9 +353,18 @@ class Claim(Section):
             used += [("search", arm) for arm in (*self.search.others, *self.search.more_rates)]
         used += [("list of older arms", arm) for arm in self.older]
         used += [("arm_seeds", arm) for arm in self.arm_seeds]
+        beside = [(arm, other) for arm, others in self.neighbours.items() for other in others]
+        used += [("list of neighbours", arm) for pair in beside for arm in pair]
         for kind, arm in used:
             if arm not in self.arms:
                 raise ValueError(f"its {kind} names an arm {arm}, which it does not have")
+
+        for arm, other in beside:
+            if without_rate(self.arms[arm]) != without_rate(self.arms[other]):
+                raise ValueError(
+                    f"its arm {other} differs from {arm} in more than {RATE.rstrip('=')}, which a "
+                    "neighbour may not"
+                )
 
         if seen := [test.says for test in self.tests if set(test.arms()) <= set(self.older)]:
             raise ValueError(

@@ -286,7 +286,8 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
             name = result.claim.name
             words = _in_words(entry["find"][name], result)
             asked = entry["question"] + ASKERS[entry["whose"]]
-            lines.setdefault(name, f"{asked} {words} ([{name}](claims/{name}/page.md))")
+            where = f"[{name}](claims/{name}/page.md): {scale(result)}"
+            lines.setdefault(name, f"{asked} {words} {where}.")
 
     groups: dict[str, list[str]] = {}
     for result in in_order([by_name[name] for name in lines]):
@@ -294,10 +295,17 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
     return render(
         "report",
         verdict=lambda name: _linked(by_name[name]) if name in by_name else "not a claim",
+        our_runs=lambda name: _our_runs(by_name[name]) if name in by_name else "-",
         groups=groups,
         counts=counts_table(results),
         **_effort(records),
     )
+
+
+def _our_runs(result: ClaimResult) -> str:
+    """What a verdict's runs are: data, network, length, and n."""
+    counts = dict.fromkeys(str(test.finding.n) for test in result.tests)
+    return f"{scale(result)}, n = {' or '.join(counts)}" if result.records else "-"
 
 
 def _effort(records: Iterable[TrainingRecord]) -> dict[str, str]:

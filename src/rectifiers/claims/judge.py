@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean, median
 
-from rectifiers.claims.archive import Runs, runs_of
+from rectifiers.claims.archive import Runs, arm_of, neighbouring_runs, runs_of
 from rectifiers.claims.claims import (
     EQUIVALENCE_LEVEL,
     FEWEST,
@@ -88,7 +88,8 @@ class Finding:
     """An effect over `n` seeds (NaN where there is none) with its 95 % interval.
 
     narrow: the 90 % interval, which decides on equivalence. is_share: whether the effect is a share
-    of the seeds. is_bound: whether of a seed only a lower bound is known."""
+    of the seeds. is_bound: whether of a seed only a lower bound is known. rate_step: what one step
+    of the learning rate changes, where that is more than the effect."""
 
     verdict: Verdict
     n: int = 0
@@ -98,6 +99,7 @@ class Finding:
     narrow: tuple[float, float] = (-math.inf, math.inf)
     is_share: bool = False
     is_bound: bool = False
+    rate_step: str = ""
 
     def text(self, unit: str = "", sign: int = 1) -> str:
         """Return the effect times `sign` with its interval; a share as `6 of 6 seeds` with its
@@ -131,6 +133,8 @@ class Finding:
             raise TypeError("this effect is a share of seeds")
         sign = -1 if self.high < 0 else 1
         text = f"{self.text(f' {unit}' if unit else '', sign)}, n = {self.n}"
+        if self.rate_step:
+            return f"makes no clear difference to {what}: {text} ({self.rate_step})"
         if self.low > 0 or self.high < 0:
             return f"{'lowers' if self.high < 0 else 'raises'} {what} by {text}"
         return f"makes no clear difference to {what}: {text}"
@@ -185,6 +189,7 @@ def combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 Pairs = Sequence[Sequence[TrainingRecord]]  # per seed the records of all arms
+Neighbours = Mapping[str, Sequence[Mapping[int, TrainingRecord]]]  # by an arm's hash, and by seed
 
 
 @dataclass(frozen=True)
@@ -279,11 +284,14 @@ def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
     """Return the claim's verdict on records that answer claims."""
     records = list(records)
     runs = runs_of(claim, records)
-    tests = [_test_result(test, claim.seeds, runs) for test in claim.tests]
-    descriptions = [
-        describe(comparison, _pairs([_arm(name, runs, records) for name in comparison.arms()]))
-        for comparison in claim.descriptions
-    ]
+    beside = neighbouring_runs(records)
+    tests = [_test_result(test, claim.seeds, runs, beside) for test in claim.tests]
+    descriptions = []
+    for comparison in claim.descriptions:
+        pairs = _pairs([_arm(name, runs, records) for name in comparison.arms()])
+        found = describe(comparison, pairs)
+        finding = _beside_rate_step(comparison, found.finding, pairs, beside)
+        descriptions.append(replace(found, finding=finding))
     used = {record.run: record for arm in runs.values() for record in arm.values()}
     verdict = combine_verdicts([result.finding.verdict for result in tests])
     if claim.undecided and verdict not in NO_VERDICT:
@@ -305,7 +313,7 @@ def _pairs(arms: Sequence[Mapping[int, TrainingRecord]]) -> Pairs:
     return [[arm[seed] for arm in arms] for seed in seeds]
 
 
-def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
+def _test_result(test: Test, planned: int, runs: Runs, beside: Neighbours) -> TestResult:
     pairs = _pairs([runs[arm] for arm in test.arms()])
     _check_protocols(test, [record for pair in pairs for record in pair])
     counted = _trained(pairs) if test.leave_out_diverged else pairs
@@ -315,6 +323,7 @@ def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
     if pairs and not values:
         finding = Finding(Verdict.TOO_FEW)
     finding = replace(finding, is_bound=any(map(test.is_bound, counted)))
+    finding = _beside_rate_step(test, finding, pairs, beside)
 
     lost = {arm: sum(has_diverged(pair[i]) for pair in pairs) for i, arm in enumerate(test.arms())}
     trained = None
@@ -322,6 +331,58 @@ def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
     if counts_guesses and test.statistic == "mean" and not test.over:
         trained = describe(test.model_copy(update={"says": WITHOUT_DIVERGED}), pairs)
     return TestResult(test, finding, measured, lost, len(pairs), left_out, trained)
+
+
+def _beside_rate_step(
+    comparison: Comparison, finding: Finding, pairs: Pairs, beside: Neighbours
+) -> Finding:
+    """Return the finding on the difference of two arms; it is inconclusive if one step of the grid
+    of learning rates changes either arm by more. Without runs of neighbours of both arms it stays
+    as it is.
+
+    A step changes an arm by the larger of the two differences from its neighbours, of the same
+    measure and over the seeds that they share; runs that diverged measure no step."""
+    is_difference = comparison.minus is not None and comparison.since is None
+    if not is_difference or not finding.n or finding.verdict in NO_VERDICT:
+        return finding
+
+    steps = {}
+    for arm, runs in zip(comparison.arms(), zip(*pairs, strict=True), strict=True):
+        own = {run.seed: run for run in runs}
+        to_neighbour = comparison.model_copy(update={"of": "neighbour", "minus": arm})
+        of_arm = [
+            describe(to_neighbour, _pairs([other, own])).finding
+            for other in beside.get(arm_of(runs[0]), ())
+        ]
+        if not any(found.n for found in of_arm):
+            return finding
+        steps[arm] = max(abs(found.effect) for found in of_arm if found.n)
+
+    arm = max(steps, key=lambda arm: steps[arm])
+    if steps[arm] <= _size(comparison, finding):
+        return finding
+    unit = f" {comparison.unit()}" if comparison.unit() else ""
+    words = f"one step of the learning rate changes {arm} by {steps[arm]:.3g}{unit}"
+    is_judged = finding.verdict is not Verdict.EXPLORATORY
+    verdict = Verdict.INCONCLUSIVE if is_judged else finding.verdict
+    return replace(finding, verdict=verdict, rate_step=words)
+
+
+def _size(comparison: Comparison, finding: Finding) -> float:
+    """The effect without its sign; where no effect at all would have given the verdict, at least
+    the margin."""
+    size = abs(finding.effect)
+    if not isinstance(comparison, Test):
+        return size
+    regions = {
+        Verdict.SUPPORTED: comparison.supported,
+        Verdict.CONTRADICTED: comparison.contradicted,
+        Verdict.NO_EFFECT: comparison.negligible(),
+    }
+    region = regions.get(finding.verdict)
+    if region is None or not region.holds((0, 0)):
+        return size
+    return max(size, min(map(abs, region.bounds)))
 
 
 def _check_protocols(test: Test, records: Sequence[TrainingRecord]) -> None:
