@@ -139,8 +139,8 @@ def fill_in(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = re.sub(r"<!-- fields: (.*?) -->", fields_table, text)
     if docname.startswith("results/claims/"):  # results/CLAIMS leads to them
         source[0] = f"---\norphan: true\n---\n{source[0]}"
+    source[0] = re.sub(PICTURE, IMAGES, source[0], flags=re.DOTALL)
     if docname == root_doc:
-        source[0] = re.sub(PICTURE, IMAGES, source[0], flags=re.DOTALL)
         source[0] += (ROOT / "docs" / "toctree.md").read_text()
 
 

@@ -49,6 +49,7 @@ RUNS = Path("runs")
 # of committed files, beside PAGES; each names what differs, and the command to write it
 CHECKS = (
     "scripts/benchmark.py check",
+    "studies/human_level.py --check",
     "studies/initialization_page.py --check",
     "studies/libraries_page.py --check",
     "studies/performance.py --check",
