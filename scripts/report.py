@@ -3,6 +3,7 @@
 Examples:
   python scripts/report.py show activation=prelu,relu data=digits protocol=dense
   python scripts/report.py diff 0a3802792865 317e1d627db5
+  python scripts/report.py classes 04c5e2d306e0 data.root=data/imagenette
 
 With --json every command prints its result as JSON.
 """
@@ -30,7 +31,7 @@ from rectifiers.claims.claim_page import has_figure
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.criteria import check_criteria
 from rectifiers.claims.judge import ClaimResult, answer, check_rates
-from rectifiers.results import documents, listing, tables
+from rectifiers.results import class_errors, documents, listing, tables
 from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_reason, experiment_of
 from rectifiers.results.frame import known as known_experiments
 from rectifiers.results.run_tables import print_record
@@ -39,7 +40,7 @@ from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, say
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF, write_text
+from rectifiers.runtime.files import CONF, refuse_link, write_text
 from rectifiers.runtime.machine import no_garbage_collection
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +76,61 @@ def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as --help shows t
     if len(set(comparison["runs"])) == 1:
         comparison["runs"] = [f"{run.record.run} ({run.origin})" for run in pair]
     return comparison, listing.comparison_table(comparison)
+
+
+def classes(
+    runs: Path,
+    run: str,
+    settings: list[str],
+    compare: list[str] | None,
+    protocol: str | None,
+    out: Path | None,
+) -> Outcome:
+    """Print a run's errors by class from its kept scores, what PReLU changes of them over seeds,
+    and the largest confusions; draw the failures that it was most sure of."""
+    from rectifiers.cli.finished import check_free, split_trust
+
+    trust, arguments = split_trust(settings)
+    values = {key: value for key, _, value in (text.partition("=") for text in arguments)}
+    check_free(values)
+    known = known_runs(runs)
+    found = listing.find(known, run)
+    test = class_errors.load_test(found, protocol)
+
+    arms = None
+    if compare:
+        known += [listing.Run(record, RESULTS / "claims") for record in claim_runs()]
+        first, second = (class_errors.training(listing.find(known, name)) for name in compare)
+        arms = (first, second)
+    numbers, words = class_errors.report(test, [run.record for run in known], arms)
+
+    place = out or found.path.with_name("failures.svg")
+    is_drawn = draw_failures(found.path.parent, place, numbers, values, trust)
+    numbers["picture"] = str(place) if is_drawn else None
+    return numbers, f"{words}\n{place}" if is_drawn else words
+
+
+def draw_failures(
+    folder: Path, place: Path, numbers: Any, values: dict[str, str], trust: tuple[str, ...]
+) -> bool:
+    """Draw the failures of the run in `folder`; where its data are not there, say so and return
+    False."""
+    from rectifiers.cli.finished import of_run
+
+    refuse_link(folder)  # it may be anybody's
+    try:
+        config, _, _ = of_run(str(folder.resolve()), values, trust)
+        from rectifiers.analysis import failures  # here: it loads torch
+
+        shown = numbers["failures"]
+        images = failures.photographs(config, [failure["image"] for failure in shown])
+    except InputError as error:
+        say(f"no picture: {error}")
+        return False
+
+    title = f"{numbers['run']}, {numbers['protocol']}: the failures that it was most sure of"
+    documents.write_svg(failures.draw(images, shown, title), place, numbers["run"])
+    return True
 
 
 def known_runs(runs: Path) -> list[listing.Run]:
@@ -363,6 +419,22 @@ OF_FILES = {
 }
 FILTERS = "filters, as in activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
 A_RUN = {"help": "a run id, the beginning of one, or the path of a record"}
+OF_CLASSES: dict[str, dict[str, Any]] = {
+    "run": {"help": A_RUN["help"]},
+    "settings": {
+        "nargs": "*",
+        "metavar": "key=value",
+        "help": "where its images are, as for evaluate.py: data.root=<folder>",
+    },
+    "--compare": {
+        "nargs": 2,
+        "metavar": ("A", "B"),
+        "help": "runs of two settings, committed ones too: A's errors by class minus B's, over the "
+        "seeds of both (default: PReLU and ReLU with the run's other settings)",
+    },
+    "--protocol": {"help": "the test protocol (default: ten_view, or one with kept scores)"},
+    "--out": {"type": Path, "help": "the picture (default: failures.svg in the run's folder)"},
+}
 OF_WANDB: dict[str, dict[str, Any]] = {
     "--project": {"default": "rectifiers", "help": "W&B's project (default: rectifiers)"},
     "--entity": {"help": "owner of the project (default: your account)"},
@@ -377,6 +449,7 @@ OF_WANDB: dict[str, dict[str, Any]] = {
 COMMANDS: dict[str, tuple[Any, dict[str, dict[str, Any]]]] = {
     "show": (show, OF_RUNS | {"filters": {"nargs": "*", "metavar": "key=value", "help": FILTERS}}),
     "diff": (diff, OF_RUNS | {"A": A_RUN, "B": A_RUN}),
+    "classes": (classes, OF_RUNS | OF_CLASSES),
     "collect": (collect, OF_RUNS),
     "tables": (write_tables, OF_FILES),
     "claims": (write_claims, OF_FILES),

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, load_script
+from conftest import ROOT, compose_config, load_script
 from made_up import altered, result
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
+from rectifiers.training.train import Outcome, train
 
 FIRST = "0a3802792865"
 
@@ -71,6 +72,53 @@ def test_local_and_committed_runs_stand_side_by_side(said: Any, tmp_path: Path) 
     answer = json.loads(said("diff", FIRST[:5], f"results/records/{FIRST}.json", "--json"))
     assert answer["runs"] == [f"{FIRST} (own)", f"{FIRST} (committed)"]
     assert answer["results"]["ten_view"]["top1_error_pct"] == [2.0, pytest.approx(16 / 9)]
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> Outcome:
+    """A run on digits that kept its scores."""
+    sizes = ("model.width=0.0625", "trainer.max_epochs=1", "threads=1", "logger=none")
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    kept = ("evaluation=center", "evaluation.keep_scores=true")
+    return train(compose_config(*sizes, *places, *kept), {"data": "digits", "activation": "prelu"})
+
+
+def test_classes_add_up_to_the_run(said: Any, scored: Outcome, tmp_path: Path) -> None:
+    run, place = scored.record.run, scored.path.with_name("failures.svg")
+    (tmp_path / "victim").write_text("words")
+    place.symlink_to(tmp_path / "victim")  # is replaced, and not followed
+    answer = json.loads(said("classes", run, f"cache_dir={tmp_path}/cache", "--json"))
+    tested = scored.record.protocols["center"]
+    assert sum(row["top1_errors"] for row in answer["classes"]) == tested.top1_errors
+    assert sum(row["num_images"] for row in answer["classes"]) == tested.num_images
+    assert (tmp_path / "victim").read_text() == "words"
+    assert place.resolve() == Path(answer["picture"]).resolve() == place
+    assert place.read_text().count("<image") == len(answer["failures"]) == 12
+
+
+def test_classes_without_images_have_no_picture(
+    report, monkeypatch, capsys, scored: Outcome, tmp_path: Path
+) -> None:
+    moved = str(shutil.move(scored.path.parent, tmp_path / "other name"))
+    call(report, monkeypatch, "classes", moved, "--json")
+    said = capsys.readouterr()
+    assert json.loads(said.out)["picture"] is None
+    assert said.err.splitlines()[-1].startswith("no picture: ")
+    assert not (tmp_path / "other name" / "failures.svg").exists()
+
+
+@pytest.mark.parametrize(
+    "typed", [("seed=1",), ("data.download=true",), ("--compare", "no", "run")]
+)
+def test_classes_refuse_what_they_cannot_use(
+    report, monkeypatch, capsys, scored: Outcome, typed: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(report, "claim_runs", list)
+    with pytest.raises(SystemExit) as left:
+        call(report, monkeypatch, "classes", scored.record.run, *typed)
+    assert left.value.code
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
+    assert not scored.path.with_name("failures.svg").exists()
 
 
 @pytest.mark.process

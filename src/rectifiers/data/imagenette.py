@@ -12,10 +12,19 @@ from rectifiers.data.sources import Source, folder, missing, root_folder
 from rectifiers.runtime.errors import InputError
 
 Size = Literal["full", "320px", "160px"]
-WNIDS = (
-    *("n01440764", "n02102040", "n02979186", "n03000684", "n03028079"),
-    *("n03394916", "n03417042", "n03425413", "n03445777", "n03888257"),
-)
+NAMES = {  # in words, of the folders of WordNet's numbers
+    "n01440764": "tench",
+    "n02102040": "English springer",
+    "n02979186": "cassette player",
+    "n03000684": "chain saw",
+    "n03028079": "church",
+    "n03394916": "French horn",
+    "n03417042": "garbage truck",
+    "n03425413": "gas pump",
+    "n03445777": "golf ball",
+    "n03888257": "parachute",
+}
+WNIDS = tuple(NAMES)
 IMAGES = (9469, 3925)  # in train and in val
 
 
