@@ -167,6 +167,16 @@ def test_missing_scores_name_the_command(tmp_path: Path, protocol: str | None) -
         load_test(run, protocol)
 
 
+def test_name_of_a_protocol_leads_nowhere(tmp_path: Path) -> None:
+    scores = answers({0: 1})
+    record = run_of(scores)
+    run = kept(tmp_path, record, scores)
+    (run.path.parent / "scores" / "center.npz").rename(run.path.parent / "out.npz")
+    hostile = record.model_copy(update={"protocols": {"../out": record.protocols["center"]}})
+    with pytest.raises(InputError, match=r"kept no scores of \.\./out"):
+        load_test(Run(hostile, run.path), None)
+
+
 def test_scores_of_another_test_are_refused(tmp_path: Path) -> None:
     run = kept(tmp_path, run_of(answers({0: 1})), answers({1: 1}))
     with pytest.raises(InputError, match="is not of the test in the run's record"):
@@ -174,7 +184,7 @@ def test_scores_of_another_test_are_refused(tmp_path: Path) -> None:
 
 
 def test_picture_shows_names_as_they_are(tmp_path: Path) -> None:
-    formula = r"$\frac{"
+    formula = r"$\frac{$"
     failure = {"class": formula, "guesses": [["b", 0.9], [formula, 0.1]]}
     images = [np.zeros((8, 6, channels), np.uint8) for channels in (1, 3)]
     figure = draw(images, [failure, failure], formula.replace("$", ""))
