@@ -38,7 +38,7 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
         loaded = LOADED.findall(page.read_text())
         assert loaded or page.name == "explorer.html"  # which holds all that it needs
         assert not [address for address in loaded if re.match(r"(\w+:)?//", address)], page
-        files = [address.partition("?")[0] for address in loaded if ":" not in address]
+        files = [re.split("[?#]", address)[0] for address in loaded if ":" not in address]
         assert not [file for file in files if not (page.parent / file).exists()], page
     styles = "".join(path.read_text() for path in (tmp_path / "site").rglob("*.css"))
     assert not re.findall(r"(?:@import|url\()[\s'\"]*(?:https?:)?//", styles)
