@@ -46,6 +46,7 @@ ELU_DERIVATIVE = 0.5 + math.e**2 * phi(-2)
 GELU_SECOND = 1 / 3 + 1 / (2 * math.sqrt(3) * math.pi)
 GELU_DERIVATIVE = 1 / 3 + 2 / (3 * math.sqrt(3) * math.pi)
 
+INSIDE, AT_ONE = 1 - 2 * phi(-1), math.exp(-0.5) / math.sqrt(2 * math.pi)  # P(|z| < 1), density
 SINE_FOURTH = (3 - 4 * math.exp(-0.5) + math.exp(-2)) / 8  # E[sin(z / 2)^4]
 
 CLOSED_FORMS = [
@@ -59,6 +60,15 @@ CLOSED_FORMS = [
     (A.maxout, 1.0, 0.5),
     (A.selu, 1.0, None),  # which its constants are chosen for, to their printed digits
     (A.squared_relu, 1.5, 2.0),  # E[z^4] / 2 and E[(2 z)^2] / 2
+    # of degree 2: (1 + a^4) times squared ReLU's
+    (A.squared_leaky_relu, 1.5 * (1 + 0.5**4), 2 * (1 + 0.5**4)),
+    (A.squared_prelu, 1.5 * (1 + 0.25**4), 2 * (1 + 0.25**4)),
+    (A.squared_prelu_shared, 1.5 * (1 + 0.25**4), 2 * (1 + 0.25**4)),
+    (A.celu, ELU_SECOND, ELU_DERIVATIVE),  # at alpha = 1
+    (A.hardtanh, INSIDE - 2 * AT_ONE + 2 * phi(-1), INSIDE),
+    (partial(A.learned_swish, beta=0.0), 0.25, 0.25),  # y / 2
+    (A.reglu, 0.5, 0.5),
+    (A.geglu, GELU_SECOND, (GELU_SECOND + GELU_DERIVATIVE) / 2),
     # slopes from 3/24 to 8/24: E[a^2] = (9 + 24 + 64) / 576 / 3
     (A.rrelu, (1 + 97 / 1728) / 2, (1 + 97 / 1728) / 2),
     (A.crelu, 0.5, 1.0),
@@ -75,7 +85,9 @@ def test_moments_equal_the_closed_forms(factory, second: float, derivative: floa
     assert derivative is None or result.derivative_second == pytest.approx(derivative, rel=1e-12)
 
 
-@pytest.mark.parametrize("factory", [A.crelu, A.glu, A.rrelu, A.noisy_relu])
+@pytest.mark.parametrize(
+    "factory", [A.crelu, A.glu, A.swiglu, A.geglu, A.reglu, A.rrelu, A.noisy_relu]
+)
 def test_stated_moments_are_those_of_samples(factory) -> None:
     """A million numbers: the standard error of E[f^2] is below 0.002, so five of them are 0.01."""
     module, generator = factory(1000).train(), torch.Generator().manual_seed(0)
@@ -108,6 +120,15 @@ def test_moments_follow_learned_slopes() -> None:
         f.weight.copy_(torch.tensor([0.0, 1.0]))
     assert moments(f, 2).second == pytest.approx(0.75)
     assert _quadrature(f, 2).second == pytest.approx(0.75)
+
+
+def test_moments_follow_slopes_before_a_square() -> None:
+    f = A.squared_prelu(2)
+    with torch.no_grad():
+        f.weight.copy_(torch.tensor([0.0, 1.0]))
+    found = moments(f, 2)
+    assert found.second == pytest.approx(1.5 * (1 + 0.5))  # the mean of a^4
+    assert found.map_slope == pytest.approx(2)
 
 
 def test_an_unknown_module_gets_its_moments_by_quadrature() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers import initializers as I
+from rectifiers.activations.modules import pieces
 from rectifiers.initialization.initialize import initialize
 from rectifiers.initializers import Layer
 from rectifiers.models.chains import Site, initialize_chain, warn_of_drift
@@ -84,6 +85,22 @@ def test_he_uniform_draws_as_kaiming_uniform_does() -> None:
     assert stats.ks_2samp(weights.numpy(), own).pvalue > FALSE_ALARM
 
 
+@pytest.mark.parametrize("half_width", [0.05, 2.0])
+def test_uniform_draws_within_its_half_width(half_width: float) -> None:
+    weights, asked = draw(partial(I.uniform, half_width=half_width))
+    assert asked == pytest.approx(half_width / math.sqrt(3), rel=1e-12)
+    bounds = (-half_width, 2 * half_width)
+    assert stats.kstest(weights.numpy(), "uniform", args=bounds).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize(("std", "expected"), [(None, math.sqrt(2 / 50)), (0.02, 0.02), (3.0, 3.0)])
+def test_truncated_normal_has_its_std_after_the_cut(std: float | None, expected: float) -> None:
+    weights, asked = draw(partial(I.truncated_normal, std=std))
+    assert asked == pytest.approx(expected, rel=1e-12)
+    whole = expected / stats.truncnorm(-2, 2).std()
+    assert stats.kstest(weights.numpy() / whole, stats.truncnorm(-2, 2).cdf).pvalue > FALSE_ALARM
+
+
 @pytest.mark.parametrize(("rule", "value"), [(I.zeros, 0), (partial(I.constant, value=0.25), 0.25)])
 def test_constant_weights_are_the_constant(rule, value: float) -> None:
     weights, asked = draw(rule)
@@ -153,6 +170,51 @@ def test_orthogonal_preserves_lengths_times_the_gain(rows: int, columns: int) ->
     gram = weight @ weight.T if rows < columns else weight.T @ weight
     assert torch.allclose(gram, 2 * torch.eye(30, dtype=torch.float64))
     assert float(weight.square().mean()) == pytest.approx(asked**2)
+
+
+def filled_rows() -> tuple[nn.Module, torch.Tensor]:
+    rows = [{"name": "fc", "linear": 32, "repeat": 19}, {"name": "out", "linear": 32}]
+    network = Network(expand(rows, width=1, classes=32), A.crelu, channels=32, input_px=1)
+    initialize_chain(network.sites(), I.looks_linear, seed=0, name="")
+    return network, torch.randn(64, 32, 1, 1)
+
+
+def filled_vectors() -> tuple[nn.Module, torch.Tensor]:
+    hidden = [module for _ in range(19) for module in (nn.Linear(64, 32), A.crelu(32))]
+    network = nn.Sequential(nn.Linear(32, 32), A.crelu(32), *hidden, nn.Linear(64, 10))
+    initialize(network, (8, 32), "looks_linear")
+    return network, torch.randn(64, 32)
+
+
+def filled_maps() -> tuple[nn.Module, torch.Tensor]:
+    hidden = [module for _ in range(3) for module in (nn.Conv2d(64, 32, 3), A.crelu(32))]
+    network = nn.Sequential(nn.Conv2d(32, 32, 3), A.crelu(32), *hidden, nn.Flatten())
+    network.append(nn.Linear(64 * 4, 32))
+    initialize(network, (8, 32, 10, 10), "looks_linear")
+    return network, torch.randn(64, 32, 10, 10)
+
+
+@pytest.mark.parametrize("filled", [filled_rows, filled_vectors, filled_maps])
+def test_networks_look_linear_at_the_start(filled) -> None:
+    torch.manual_seed(0)
+    network, x = filled()
+    one, other = x.chunk(2)
+    with torch.no_grad():
+        expected = 2 * network(one) - network(other)
+        torch.testing.assert_close(network(2 * one - other), expected, rtol=0, atol=1e-4)
+        assert network(x).square().mean().item() == pytest.approx(1, rel=0.2)
+
+
+@pytest.mark.parametrize("activation", [A.relu, A.maxout])
+def test_looks_linear_is_for_crelu_alone(activation) -> None:
+    with pytest.raises(InputError, match=r"init=looks_linear mirrors .* conv2_1 reads \w+; give"):
+        initialize_chain(small14(1 / 16, activation).sites(), I.looks_linear, seed=0, name="")
+    for model in (
+        nn.Sequential(nn.Linear(8, 8), activation(8), nn.Linear(8 // pieces(activation(8)), 8)),
+        nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8)),
+    ):
+        with pytest.raises(InputError, match=r"init=looks_linear .* 2\.weight reads"):
+            initialize(model, (4, 8), "looks_linear")
 
 
 # The recipe's table of stds for the small model: Eq. 14 | Eq. 10 | Xavier, for ReLU.
@@ -371,6 +433,7 @@ class Maps(nn.Module):
 
 
 WITHOUT_GAIN = (I.xavier, I.lecun, I.gaussian, I.zeros, partial(I.sparse, std=0.1), I.torch_default)
+WITHOUT_GAIN += (I.uniform, partial(I.truncated_normal, std=0.02))
 
 
 @pytest.mark.parametrize("activation", [Step, Explosion, Maps, partial(nn.LeakyReLU, 1e200)])

@@ -20,6 +20,7 @@ from typing import TypeVar
 import torch
 from torch import Generator, Tensor, nn
 
+from rectifiers.gains import STD_TRUNCATED
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Positive, Real
 
@@ -51,6 +52,7 @@ class Layer:
     branch: (the position of the layer in its residual branch, from 1; the number of layers of that
         branch), or None.
     is_output: whether its responses are the output of the network.
+    reads: what it reads, as the class of an activation, such as ReLU; None for the data.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Layer:
     branches: int = 0
     branch: tuple[int, int] | None = None
     is_output: bool = False
+    reads: str | None = None
 
     @cached_property
     def forward_gain(self) -> float:
@@ -150,6 +153,29 @@ def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: Positive =
     return _normal(weight, std, generator)
 
 
+def uniform(
+    weight: Tensor, layer: Layer, generator: Generator, half_width: Positive = 0.05
+) -> float:
+    """U(-half_width, half_width) for every layer, of std half_width / sqrt(3): `gaussian` with
+    another distribution."""
+    nn.init.uniform_(weight, -half_width, half_width, generator=generator)
+    return half_width / math.sqrt(3)
+
+
+def truncated_normal(
+    weight: Tensor, layer: Layer, generator: Generator, std: Positive | None = None
+) -> float:
+    """A normal distribution without what is beyond two of its standard deviations, as BERT's
+    (Devlin et al. 2019).
+
+    std: of the weights, which is 0.88 of the std of the whole normal distribution; None: that of
+        `he`."""
+    std = layer.forward_gain / math.sqrt(layer.fan_in) if std is None else std
+    whole = std / STD_TRUNCATED
+    nn.init.trunc_normal_(weight, 0, whole, -2 * whole, 2 * whole, generator=generator)
+    return std
+
+
 def zeros(weight: Tensor, layer: Layer, generator: Generator) -> float:
     """All zeros. The symmetry of the units is never broken, so training fails."""
     nn.init.zeros_(weight)
@@ -217,6 +243,29 @@ def delta_orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> floa
     with torch.no_grad():
         middle.copy_(matrix)
     return std / math.sqrt(math.prod(weight.shape[2:]))
+
+
+def looks_linear(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """[W, -W] for the positive and the negative part that CReLU gives, with W as of `orthogonal`
+    without a gain: W max(0, y) - W max(0, -y) = W y (Balduzzi et al. 2017).
+
+    At the start the network is a linear function, whatever its depth, but where it pools. The first
+    layer, which reads the data, is W alone.
+
+    Raises:
+        UnfitNetworkError: if the layer reads anything else.
+    """
+    if layer.reads not in (None, "CReLU"):
+        raise UnfitNetworkError(
+            f"init=looks_linear mirrors what CReLU gives, and {layer.name} reads {layer.reads}; "
+            "give activation=crelu, or another init"
+        )
+    parts = 1 if layer.reads is None else 2
+    half = torch.empty_like(weight[:, : weight.shape[1] // parts])
+    nn.init.orthogonal_(half, generator=generator)
+    with torch.no_grad():
+        weight.copy_(half if parts == 1 else torch.cat([half, -half], dim=1))
+    return 1 / math.sqrt(max(half.shape[0], half[0].numel()))
 
 
 @on_images

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from conftest import compose_config
@@ -11,6 +12,7 @@ from rectifiers import activations as A
 from rectifiers import gains
 from rectifiers.activations.modules import Maxout, outputs, pieces
 from rectifiers.data.sources import digits
+from rectifiers.initialization.initialize import initialize
 from rectifiers.initialization.report import LayerReport
 from rectifiers.prelu import PReLU
 from rectifiers.runs.config import RunConfig
@@ -88,11 +90,39 @@ def test_crelu_and_glu_by_hand() -> None:
     assert [(pieces(m), outputs(m)) for m in modules] == [(1, 1), (2, 1), (2, 1), (1, 2)]
 
 
+GATES = {A.glu: torch.sigmoid, A.swiglu: F.silu, A.geglu: F.gelu, A.reglu: torch.relu}
+
+
+@pytest.mark.parametrize("factory", GATES)
+def test_gate_multiplies_the_first_half(y: torch.Tensor, factory) -> None:
+    y = torch.cat([y, y.flip(0)], dim=1)
+    assert torch.equal(factory(3)(y), y[:, :3] * GATES[factory](y[:, 3:]))
+    assert pieces(factory(3)) == 2
+
+
+@pytest.mark.parametrize("factory", [*GATES, A.maxout])
+@pytest.mark.parametrize("shape", [(4, 7), (4, 5, 6, 6)])
+def test_odd_channels_before_a_gate_are_refused(factory, shape: tuple[int, ...]) -> None:
+    match = rf"^activation=\w+: {shape[1]} channels do not divide into units of 2 \(give .*\)$"
+    with pytest.raises(InputError, match=match):
+        factory(1)(torch.randn(shape))
+    layer = nn.Linear(3, 7) if len(shape) == 2 else nn.Conv2d(3, 5, 1)
+    with pytest.raises(InputError, match=r"^activation=\w+: \d channels do not divide"):
+        initialize(nn.Sequential(layer, factory(1)), (4, 3, *shape[2:]))
+
+
 def xielu(y: float) -> float:
     return 0.5 * y + 0.8 * (y * y if y > 0 else math.expm1(y) - y)
 
 
 FORMULAS = {
+    "celu": lambda y: y if y > 0 else math.expm1(y),
+    "hardtanh": lambda y: min(max(-1, y), 1),
+    "softsign": lambda y: y / (1 + abs(y)),
+    "learned_swish": lambda y: y / (1 + math.exp(-y)),
+    "squared_leaky_relu": lambda y: y**2 if y > 0 else (0.5 * y) ** 2,
+    "squared_prelu": lambda y: y**2 if y > 0 else (0.25 * y) ** 2,
+    "squared_prelu_shared": lambda y: y**2 if y > 0 else (0.25 * y) ** 2,
     "golu": lambda y: y * math.exp(-math.exp(-y)),
     "telu": lambda y: y * math.tanh(math.exp(y)),
     "smooth_leaky_relu": lambda y: 0.1 * y + 0.9 * math.log1p(math.exp(y)),
@@ -101,12 +131,12 @@ FORMULAS = {
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_gated_and_smooth_activations_by_hand(y: torch.Tensor, name: str) -> None:
+def test_activations_by_hand(y: torch.Tensor, name: str) -> None:
     f = getattr(A, name)(3).double()
     expected = torch.tensor([FORMULAS[name](float(v)) for v in y.flatten()], dtype=torch.float64)
     assert torch.allclose(f(y).flatten(), expected, atol=1e-7)
     assert torch.autograd.gradcheck(f, y.clone().requires_grad_())
-    far = torch.tensor([[-1e4, -50.0, 50.0, 1e4]], requires_grad=True)
+    far = torch.tensor([-1e4, -50.0, 50.0, 1e4]).repeat(1, 3, 1).requires_grad_()
     f.float()(far).sum().backward()
     assert torch.isfinite(far.grad).all()
 
@@ -122,6 +152,25 @@ def test_xielu_learns_both_factors_and_keeps_them_positive() -> None:
         f.negative.fill_(-20)
     expected = torch.tensor([[1.0, -1 + 0.5 * (math.exp(-2) + 1)]])
     assert torch.allclose(f(y), expected, atol=1e-6)
+
+
+def test_celu_is_smooth_at_any_alpha(y: torch.Tensor) -> None:
+    below = 2 * torch.expm1(y / 2)
+    assert torch.allclose(A.celu(3, alpha=2.0)(y), torch.where(y > 0, y, below))
+
+
+def test_swish_learns_a_factor_per_channel(y: torch.Tensor) -> None:
+    f = A.learned_swish(3, beta=0.5).double()
+    with torch.no_grad():
+        f.beta.copy_(torch.tensor([0.0, 1.0, -2.0]))
+    out = f(y)
+    for channel, beta in enumerate((0.0, 1.0, -2.0)):
+        x = y[:, channel]
+        assert torch.allclose(out[:, channel], x / (1 + torch.exp(-beta * x)))
+    out.sum().backward()
+    assert f.beta.grad.shape == (3,)
+    gate = torch.sigmoid(y[:, 2] * -2)
+    assert torch.allclose(f.beta.grad[2], (y[:, 2] ** 2 * gate * (1 - gate)).sum())
 
 
 def test_noisy_relu_has_nair_and_hintons_noise() -> None:
@@ -190,7 +239,7 @@ def test_one_activation_for_all_layers_is_that_activation() -> None:
     ("override", "message"),
     [
         ("layers={conv1: prelu}", r"layers\.conv1 fits no layer; .* are: fc_1, fc_2, fc_3"),
-        ("layers={fc_1: perlu}", r"layers\.fc_1=perlu is not usable; give one of: crelu, dks"),
+        ("layers={fc_1: perlu}", r"layers\.fc_1=perlu is not usable; give one of: celu, crelu, "),
         ("layers={fc_1: {prelu: {slop: 1}}}", r"layers\.fc_1=.* unexpected keyword .*slop"),
         ("layers={fc_1: {prelu: {}, relu: {}}}", r"layers\.fc_1=.* is not usable; give one of"),
         ("layers={fc_1: 3}", r"layers\.fc_1=3: "),

@@ -46,7 +46,11 @@ def second(model: nn.Module, x: Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    "name", ["relu", "tanh", "gelu", "silu", "mish", "hardswish", "glu", "noisy_relu"]
+    "name",
+    [
+        *("relu", "tanh", "gelu", "silu", "mish", "hardswish", "glu", "noisy_relu"),
+        *("learned_swish", "celu", "hardtanh", "softsign"),
+    ],
 )
 def test_empirical_start_keeps_the_second_moment(name: str) -> None:
     """Of other inputs, and of larger ones."""

@@ -12,7 +12,7 @@ from rectifiers.models.rows import expand
 
 ACTIVATIONS = [A.relu, A.leaky_relu, A.prelu, A.prelu_shared, A.sigmoid, A.tanh, A.maxout, A.elu]
 ACTIVATIONS += [A.gelu, A.silu, A.softplus, A.identity, A.crelu, A.glu, A.rrelu, A.noisy_relu]
-ACTIVATIONS += [A.squared_relu, A.golu, A.xielu]
+ACTIVATIONS += [A.squared_relu, A.golu, A.xielu, A.swiglu, A.squared_prelu, A.learned_swish]
 
 
 def build(

@@ -1,6 +1,8 @@
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from conftest import compose_config
 from rectifiers import activations as A
@@ -100,6 +102,45 @@ def test_maxout_multiplies_the_layers_before_it_alone() -> None:
     assert [s.parameters for s in plain] == [16 * 6 + 6, 6 * 10 + 10]
     assert [s.parameters for s in maxout] == [16 * 18 + 18, 6 * 10 + 10]
     assert [s.channels for s in maxout] == [6, 10]
+
+
+def linear_parameters(network: Network) -> int:
+    return sum(
+        p.numel() for m in network.modules() if isinstance(m, nn.Linear) for p in m.parameters()
+    )
+
+
+@pytest.mark.parametrize("model", ["mlp", "small14"])
+@pytest.mark.parametrize("factory", [A.swiglu, A.geglu, A.reglu])
+def test_gated_rows_have_equal_parameters(model: str, factory) -> None:
+    rows = expand(compose_config(f"model={model}").model.rows, width=0.5, classes=10)
+    plain, gated = (Network(rows, f, channels=1, input_px=32) for f in (A.relu, factory))
+    assert linear_parameters(gated) == pytest.approx(linear_parameters(plain), rel=0.02)
+    assert linear_parameters(gated) <= linear_parameters(plain)
+    pairs = [(a.module, b.module) for a, b in zip(plain.sites(), gated.sites(), strict=True)]
+    filters = [(a.out_channels, b.out_channels) for a, b in pairs if isinstance(a, nn.Conv2d)]
+    assert all(gated == 2 * plain for plain, gated in filters)
+    x = torch.randn(2, 1, 32, 32)
+    assert gated(x).shape == (2, 10)
+
+
+def test_gates_of_one_hidden_layer_take_two_thirds() -> None:
+    rows = [{"name": "fc", "linear": 1200}, {"name": "out", "linear": "classes"}]
+    shapes = trace(
+        expand(rows, width=1, classes=300),
+        channels=300,
+        input_px=1,
+        pieces=2,
+        has_equal_parameters=True,
+    )
+    assert shapes[0].row.size == pytest.approx(800, abs=1)  # Shazeer 2020, section 3
+    assert shapes[1].row.size == 300
+
+
+def test_glu_keeps_its_units() -> None:
+    rows = expand(compose_config("model=mlp").model.rows, width=0.5, classes=10)
+    network = Network(rows, A.glu, channels=1, input_px=8)
+    assert [shape.row.size for shape in network.shapes] == [128, 128, 128, 10]
 
 
 BAD_ROWS = [

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rectifiers.prelu import PReLU, cpu, swap_prelu
+from rectifiers.prelu import PReLU, SquaredPReLU, cpu, swap_prelu
 from rectifiers.prelu.operator import MIN_NUMBERS
 
 X = torch.randn(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
@@ -101,6 +101,14 @@ def test_layer_alone_is_scripted_and_traced() -> None:
     layer = swap_prelu(nn.PReLU(3))
     for made in (torch.jit.script(layer), torch.jit.trace(layer, X)):
         assert torch.equal(made(X), layer(X))
+
+
+def test_squares_are_exported_as_torchs_alone() -> None:
+    network = build(chain, SquaredPReLU)
+    exported = torch.export.export(network, (X,)).module()
+    for made in (torch.jit.script(network), torch.jit.trace(network, X), exported):
+        assert torch.equal(made(X), network(X))
+        assert "rectifiers::" not in str(getattr(made, "inlined_graph", getattr(made, "graph", "")))
 
 
 @pytest.mark.parametrize("dynamo", [False, True])

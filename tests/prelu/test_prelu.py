@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rectifiers.prelu import PReLU, cpu, operator
+from rectifiers.prelu import PReLU, SquaredPReLU, cpu, operator
 from rectifiers.prelu.operator import MIN_SLOPE, _PReLU, prelu
 
 needs_library = pytest.mark.skipif(
@@ -223,6 +223,35 @@ def test_output_alone_is_kept_where_possible() -> None:
         assert (own.data_ptr() == x.data_ptr()) == expected
     # what float16 rounds to 0, or to infinity, cannot be divided back
     assert not prelu(x.half(), SLOPES["positive"](5).requires_grad_()).grad_fn.from_output
+
+
+@needs_library
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("slopes", SLOPES)
+@pytest.mark.parametrize("shape", ["maps", "channels last", "vectors", "sequences"])
+def test_squared_prelu_has_its_formulas_gradients(shape: str, slopes: str, shared: bool) -> None:
+    x, dy = given(shape, torch.float32)
+    a = SLOPES[slopes](1 if shared else x.shape[1])
+    y, dx, da = both(layer(SquaredPReLU, a), x, dy)
+
+    z, g = x.detach().double(), dy.double()
+    slope = a.double().view(1, -1, *[1] * (x.dim() - 2))
+    squares = torch.where(z > 0, z**2, (slope * z) ** 2)
+    torch.testing.assert_close(y.double(), squares, rtol=1e-6, atol=1e-9)
+    expected = g * torch.where(z > 0, 2 * z, 2 * slope**2 * z)
+    torch.testing.assert_close(dx.double(), expected, rtol=1e-5, atol=1e-6)
+    terms = g * torch.where(z > 0, 0.0, 2 * slope * z**2)
+    over = [dim for dim in range(x.dim()) if dim != 1 or shared]
+    torch.testing.assert_close(da.double(), terms.sum(over).view_as(da), rtol=1e-4, atol=1e-4)
+
+
+@needs_library
+def test_squared_prelu_uses_the_kernel_and_one_map() -> None:
+    x, _ = given("maps", torch.float32)
+    module = layer(SquaredPReLU, SLOPES["positive"](5))
+    (square, _), *_ = module(x).grad_fn.next_functions
+    assert type(square).__name__ == "_PReLUBackward"
+    assert len({t.data_ptr() for t in kept(module, x)}) == 1
 
 
 @pytest.mark.parametrize("change", [lambda m: m.double(), lambda m: m.bfloat16(), lambda m: m])

@@ -22,17 +22,22 @@ from torch import nn
 
 from rectifiers.activations import modules
 from rectifiers.activations.modules import (
+    GEGLU,
     GLU,
     XIELU,
     CReLU,
     Function,
+    LearnedSwish,
     Maxout,
     NoisyReLU,
+    ReGLU,
     RReLU,
     Snake,
+    SquaredLeakyReLU,
     SquaredReLU,
+    SwiGLU,
 )
-from rectifiers.prelu import PReLU
+from rectifiers.prelu import PReLU, SquaredPReLU
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Range
 
@@ -82,6 +87,12 @@ def elu(channels: int, alpha: float = 1.0) -> nn.Module:
     return nn.ELU(alpha)
 
 
+def celu(channels: int, alpha: Annotated[float, Range(gt=0)] = 1.0) -> nn.Module:
+    """y for y > 0, alpha * (exp(y / alpha) - 1) for y <= 0: ELU without a kink at any alpha (Barron
+    2017)."""
+    return nn.CELU(alpha)
+
+
 def gelu(channels: int) -> nn.Module:
     """y * Phi(y), exact form (Hendrycks and Gimpel 2016)."""
     return nn.GELU()
@@ -90,6 +101,12 @@ def gelu(channels: int) -> nn.Module:
 def silu(channels: int) -> nn.Module:
     """y * sigmoid(y), also called swish."""
     return nn.SiLU()
+
+
+def learned_swish(channels: int, beta: float = 1.0) -> nn.Module:
+    """y * sigmoid(b y) with one learned b per channel, `beta` at the start (Ramachandran et al.
+    2017)."""
+    return LearnedSwish(channels, beta)
 
 
 def softplus(channels: int) -> nn.Module:
@@ -108,6 +125,16 @@ def mish(channels: int) -> nn.Module:
     return nn.Mish()
 
 
+def hardtanh(channels: int) -> nn.Module:
+    """min(max(-1, y), 1) (Collobert 2004)."""
+    return nn.Hardtanh()
+
+
+def softsign(channels: int) -> nn.Module:
+    """y / (1 + |y|) (Bergstra et al. 2009)."""
+    return nn.Softsign()
+
+
 def hardswish(channels: int) -> nn.Module:
     """y min(max(y + 3, 0), 6) / 6 (Howard et al. 2019)."""
     return nn.Hardswish()
@@ -121,6 +148,23 @@ def relu6(channels: int) -> nn.Module:
 def squared_relu(channels: int) -> nn.Module:
     """max(0, y)^2 (So et al. 2021)."""
     return SquaredReLU()
+
+
+def squared_leaky_relu(channels: int, slope: float = 0.5) -> nn.Module:
+    """LeakyReLU(y)^2: `squared_relu` with a fixed slope before the square. Language models take
+    0.5."""
+    return SquaredLeakyReLU(slope)
+
+
+def squared_prelu(channels: int, initial_slope: float = 0.25) -> nn.Module:
+    """PReLU(y)^2: `squared_relu` with one learned slope per channel before the square (So et al.
+    2021, He et al. 2015)."""
+    return SquaredPReLU(channels, init=initial_slope)
+
+
+def squared_prelu_shared(channels: int, initial_slope: float = 0.25) -> nn.Module:
+    """`squared_prelu` with one learned slope for all channels of the layer."""
+    return SquaredPReLU(1, init=initial_slope)
 
 
 def rrelu(channels: int, lower: float = 1 / 8, upper: float = 1 / 3) -> nn.Module:
@@ -147,6 +191,22 @@ def crelu(channels: int) -> nn.Module:
 def glu(channels: int) -> nn.Module:
     """a sigmoid(b), with two responses a and b per unit (Dauphin et al. 2017)."""
     return GLU()
+
+
+def swiglu(channels: int) -> nn.Module:
+    """a silu(b), with two responses a and b per unit (Shazeer 2020). Fully connected rows have
+    fewer units, so that the network has as many parameters as without gates."""
+    return SwiGLU()
+
+
+def geglu(channels: int) -> nn.Module:
+    """a gelu(b), otherwise as `swiglu` (Shazeer 2020)."""
+    return GEGLU()
+
+
+def reglu(channels: int) -> nn.Module:
+    """a max(0, b), otherwise as `swiglu` (Shazeer 2020)."""
+    return ReGLU()
 
 
 def golu(channels: int) -> nn.Module:
@@ -215,9 +275,11 @@ def dks(
 FACTORIES: dict[str, Callable[..., nn.Module]] = {
     factory.__name__: factory
     for factory in (
-        *(relu, leaky_relu, prelu, prelu_shared, rrelu, noisy_relu, relu6, squared_relu, crelu),
-        *(identity, sigmoid, tanh, softplus, hardswish, snake, maxout, glu),
-        *(elu, selu, gelu, silu, mish, golu, telu, xielu, smooth_leaky_relu),
+        *(relu, leaky_relu, prelu, prelu_shared, rrelu, noisy_relu, relu6, crelu),
+        *(squared_relu, squared_leaky_relu, squared_prelu, squared_prelu_shared),
+        *(identity, sigmoid, tanh, hardtanh, softsign, softplus, hardswish, snake),
+        *(maxout, glu, swiglu, geglu, reglu),
+        *(elu, celu, selu, gelu, silu, learned_swish, mish, golu, telu, xielu, smooth_leaky_relu),
         *(dks, tat_leaky_relu),
     )
 }

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.quadrature import Moments, normal_mean
+from rectifiers.quadrature import Moments, normal_mean, normal_rule
+from rectifiers.runtime.errors import InputError
 
 
 class Function(nn.Module):
@@ -39,6 +40,7 @@ class Maxout(nn.Module):
         self.pieces = pieces
 
     def forward(self, x: Tensor) -> Tensor:
+        check_channels(self, x)
         return x.unflatten(1, (-1, self.pieces)).max(dim=2).values
 
     def extra_repr(self) -> str:
@@ -77,17 +79,66 @@ class GLU(nn.GLU):
     def __init__(self) -> None:
         super().__init__(dim=1)
 
+    def forward(self, input: Tensor) -> Tensor:
+        check_channels(self, input)
+        return super().forward(input)
+
     def moments(self) -> Moments:
-        """Return the moments for independent halves a and b: E[a^2] E[sigmoid(b)^2]; derivatives
-        are means of both."""
+        """Return the moments for independent halves."""
+        return gated_moments(torch.sigmoid)
 
-        def slope(z: Tensor) -> Tensor:
-            return torch.sigmoid(z) * torch.sigmoid(-z)
 
-        gate = normal_mean(lambda z: torch.sigmoid(z) ** 2)
-        slope_second = normal_mean(lambda z: slope(z) ** 2)
-        growth = normal_mean(lambda z: torch.sigmoid(z) * slope(z) * z) / gate
-        return Moments(gate, (gate + slope_second) / 2, 1 + growth)
+class Gated(nn.Module):
+    """One half of the channels times `gate` of the other, the variants of GLU by Shazeer (2020).
+
+    Shape: input [N, channels * 2, ...], output [N, channels, ...]. In a network of rows, fully
+    connected layers have fewer units, so that a gate costs no parameters."""
+
+    pieces = 2
+    has_equal_parameters = True
+    gate: Callable[[Tensor], Tensor]
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_channels(self, x)
+        a, b = x.chunk(2, dim=1)
+        return a * self.gate(b)
+
+    def moments(self) -> Moments:
+        """Return the moments for independent halves."""
+        return gated_moments(self.gate)
+
+
+class SwiGLU(Gated):
+    """a silu(b)."""
+
+    gate = staticmethod(F.silu)
+
+
+class GEGLU(Gated):
+    """a gelu(b)."""
+
+    gate = staticmethod(F.gelu)
+
+
+class ReGLU(Gated):
+    """a max(0, b)."""
+
+    gate = staticmethod(F.relu)
+
+
+def gated_moments(gate: Callable[[Tensor], Tensor]) -> Moments:
+    """Return the moments of a gate(b) for independent a, b ~ N(0, 1): E[a^2] E[gate(b)^2];
+    derivatives are means of both."""
+    z, weights = normal_rule()
+    with torch.enable_grad():
+        b = z.clone().requires_grad_()
+        g = gate(b)
+        (slope,) = torch.autograd.grad(g.sum(), b)
+
+    g = g.detach()
+    second, slope_second = (float((weights * x.square()).sum()) for x in (g, slope))
+    growth = float((weights * z * g * slope).sum()) / second
+    return Moments(second, (second + slope_second) / 2, 1 + growth)
 
 
 class RReLU(nn.RReLU):
@@ -135,6 +186,30 @@ class SquaredReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.relu().square()
+
+
+class SquaredLeakyReLU(nn.LeakyReLU):
+    """LeakyReLU(y)^2: y^2 for y > 0, slope^2 y^2 for y <= 0."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.leaky_relu(input, self.negative_slope).square()
+
+
+class LearnedSwish(nn.Module):
+    """y sigmoid(b y) with one learned b per channel (Ramachandran et al. 2017).
+
+    Shape: input and output [N, channels, ...]."""
+
+    def __init__(self, channels: int, beta: float = 1.0) -> None:
+        super().__init__()
+        self.beta = nn.Parameter(torch.full((channels,), beta))
+
+    def forward(self, y: Tensor) -> Tensor:
+        beta = self.beta.view(1, -1, *[1] * (y.dim() - 2))
+        return y * torch.sigmoid(beta * y)
+
+    def extra_repr(self) -> str:
+        return f"channels={len(self.beta)}"
 
 
 class Snake(nn.Module):
@@ -185,6 +260,20 @@ def smooth_leaky_relu(y: Tensor, slope: float) -> Tensor:
     return slope * y + (1 - slope) * F.softplus(y)
 
 
+def check_channels(activation: nn.Module, x: Tensor) -> None:
+    """Check that the channels of `x` [N, channels, ...] are whole units.
+
+    Raises:
+        InputError: if they are not, as an odd number of channels in front of a gate.
+    """
+    count = pieces(activation)
+    if x.shape[1] % count:
+        raise InputError(
+            f"activation={type(activation).__name__}: {x.shape[1]} channels do not divide into "
+            f"units of {count} (give the layer before it a multiple of {count})"
+        )
+
+
 def pieces(activation: nn.Module) -> int:
     """Return how many channels the activation reads per unit: 1, or `pieces` for Maxout."""
     return int(getattr(activation, "pieces", 1))
@@ -193,3 +282,9 @@ def pieces(activation: nn.Module) -> int:
 def outputs(activation: nn.Module) -> int:
     """Return how many channels the activation returns per unit: 1, or 2 for CReLU."""
     return int(getattr(activation, "outputs", 1))
+
+
+def has_equal_parameters(activation: nn.Module) -> bool:
+    """Return whether fully connected rows give up units for the channels that it reads, as for
+    SwiGLU."""
+    return bool(getattr(activation, "has_equal_parameters", False))

@@ -147,8 +147,18 @@ class Filler:
             branches=len(structure.residual) if all(structure.residual) else 0,
             branch=_place(structure, call.name),
             is_output=call.name not in structure.feeds,
+            reads=_activation(call),
         )
         return share, layer
+
+
+def _activation(call: LayerCall) -> str | None:
+    """Return the class of the activation that a layer reads, or else what it reads; None where no
+    layer is behind that."""
+    reads = call.reads
+    if reads.functions:
+        return reads.functions[-1].partition("(")[0]
+    return str(reads) if reads.layers else None
 
 
 def bias_part(call: LayerCall) -> float:

@@ -70,7 +70,8 @@ def layers_of(sites: Sequence[Site], first_layer_linear: bool = False) -> list[L
 
         # computed when a rule asks, since not every activation has every gain
         forward, backward = partial(_gain, read, "forward"), partial(_gain, fed, "backward")
-        layers.append(Layer(site.name, *site.fans, forward, backward))
+        reads = type(site.before).__name__ if site.before else None
+        layers.append(Layer(site.name, *site.fans, forward, backward, reads=reads))
         before = after
     return layers
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
 from rectifiers.activations import ByLayer
-from rectifiers.activations.modules import outputs, pieces
+from rectifiers.activations.modules import has_equal_parameters, outputs, pieces
 from rectifiers.models.chains import Site
 from rectifiers.models.linear import Linear
 from rectifiers.models.rows import Row, depth, trace
@@ -99,6 +99,7 @@ class Network(ImageNetwork):
             flat_input=flat_input,
             pieces=self.pieces,
             outputs=self.outputs,
+            has_equal_parameters=has_equal_parameters(example),
         )
         self.depth = depth(layers)
         self.multiply_adds = sum(shape.multiply_adds for shape in self.shapes)

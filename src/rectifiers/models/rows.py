@@ -15,7 +15,7 @@ row but the last. A width factor multiplies filters and units.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
@@ -63,6 +63,7 @@ KINDS: Mapping[str, type[_Named]] = {
     "linear": _Linear,
 }
 BESIDE = ("act", "norm", "drop")  # modules after a row with weights, named <row>_act and so on
+SMALLEST_SHARE = 1e-6  # of units, to which `trace` finds how many leave equal parameters
 LARGEST_SIDE = 2048  # px, far above the inputs of the paper's networks
 
 
@@ -158,6 +159,7 @@ def trace(
     signal: bool = False,
     pieces: int = 1,
     outputs: int = 1,
+    has_equal_parameters: bool = False,
     flat_input: int | None = None,
 ) -> tuple[Shape, ...]:
     """Follow one image through `layers` and return a Shape for each.
@@ -165,9 +167,14 @@ def trace(
     channels, input_px: the image, or with `signal` a signal and its length. flat_input: the length
     of the input where it is a vector.
     pieces, outputs: channels that the activation reads and gives per unit; a layer before one emits
-    `pieces` per unit. Multiply-adds count padded positions and leave out biases and pooling, the
-    convention that reproduces the paper's Table 3. A map without a position left is refused, with
-    the smallest input that works.
+    `pieces` per unit. has_equal_parameters: whether fully connected layers have fewer units for it,
+    the largest share with which they have no more parameters in all than with one piece. Between
+    equally wide layers that is 1 / sqrt(pieces) of them; of one hidden layer between an input and
+    an output of one width, as in a Transformer, it is 2 / 3 for a gate.
+
+    Multiply-adds count padded positions and leave out biases and pooling, the convention that
+    reproduces the paper's Table 3. A map without a position left is refused, with the smallest
+    input that works.
     """
     dims = 1 if signal else 2
     shapes = _try_trace(layers, channels, input_px, dims, pieces, outputs, flat_input)
@@ -182,7 +189,50 @@ def trace(
             f"an input of {input_px} x {input_px} px leaves no position at {shapes}; the smallest "
             f"input of this network is {smallest} px: raise data.crop_px"
         )
+    if has_equal_parameters:
+        layers = _with_equal_parameters(
+            layers, channels, input_px, dims, pieces, outputs, flat_input
+        )
+        shapes = _try_trace(layers, channels, input_px, dims, pieces, outputs, flat_input)
+        assert not isinstance(shapes, str)
     return shapes
+
+
+def _with_equal_parameters(
+    layers: Sequence[Row],
+    channels: int,
+    side: int,
+    dims: int,
+    pieces: int,
+    outputs: int,
+    flat_input: int | None,
+) -> list[Row]:
+    """Return `layers` with the largest share of the units of fully connected ones that `trace`
+    allows."""
+
+    def parameters(rows: Sequence[Row], pieces: int, outputs: int) -> int:
+        shapes = _try_trace(rows, channels, side, dims, pieces, outputs, flat_input)
+        assert not isinstance(shapes, str)
+        return sum(shape.parameters for shape in shapes if shape.row.kind == "linear")
+
+    most = parameters(layers, 1, 1)
+    low, high = 0.0, 1.0
+    while high - low > SMALLEST_SHARE:
+        share = (low + high) / 2
+        if parameters(_with_share(layers, share), pieces, outputs) <= most:
+            low = share
+        else:
+            high = share
+    return _with_share(layers, low)
+
+
+def _with_share(layers: Sequence[Row], share: float) -> list[Row]:
+    """Return `layers` with a share of the units of each fully connected one but the last."""
+    hidden = [
+        replace(row, size=max(1, round(share * row.size))) if row.kind == "linear" else row
+        for row in layers[:-1]
+    ]
+    return [*hidden, layers[-1]]
 
 
 def size(layers: Sequence[Row], *, channels: int, input_px: int) -> dict[str, int]:

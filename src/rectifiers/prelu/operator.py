@@ -184,6 +184,25 @@ class PReLU(nn.PReLU):
         return y
 
 
+class SquaredPReLU(PReLU):
+    """PReLU(y)^2, as squared ReLU with learned slopes a: y^2 for y > 0, a^2 y^2 for y <= 0.
+
+    Arguments, shapes and gradients are those of `PReLU`. On a CPU, `square` and PReLU keep the same
+    map for the backward pass.
+
+    Examples:
+        >>> SquaredPReLU(1, init=0.5)(torch.tensor([[2.0, -2.0]])).tolist()
+        [[4.0, 1.0]]
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if torch.jit.is_scripting():  # which knows no super()
+            y = torch.prelu(input, self.weight)
+        else:
+            y = _call(input, self.weight)
+        return y.square()
+
+
 def _call(x: Tensor, slopes: Tensor) -> Tensor:
     is_graph = torch.jit.is_tracing() or is_exporting()
     is_proxy = not isinstance(x, Tensor)  # by which `torch.fx` writes the operations down

@@ -9,7 +9,6 @@ import re
 
 MILESTONES = "scheduler=multistep scheduler.milestones=<epochs>"
 OTHER_DATA = "it is not among the data; give its images by data=folder data.root=<folder>"
-GATED = "name a function of your own, activation=my_file.my_function, with pieces = 2 as glu has"
 CONTINUE = "the same command goes on from its last checkpoint; ckpt_path=<file> chooses another"
 START = "nothing is downloaded; weights=<file> starts from a state_dict"
 VALIDATED = "every epoch is validated, for the learning rate follows it; leave it out"
@@ -109,9 +108,8 @@ OPTIONS = {
     "activation=torch": "activation=torch.nn.Mish",
     **{
         f"activation={name.lower()}": f"activation=torch.nn.{name}"
-        for name in ("CELU", "Hardshrink", "Hardsigmoid", "Hardtanh", "LogSigmoid", "Softsign")
+        for name in ("Hardshrink", "Hardsigmoid", "LogSigmoid")
     },
-    **{f"activation={name}": GATED for name in ("geglu", "reglu", "swiglu")},
     "init=default": "init=torch_default",
     "init=glorot": "init=xavier",
     "init=kaiming": "init=he",
@@ -119,6 +117,7 @@ OPTIONS = {
     "init=kaiming_uniform": "init=he_uniform",
     "init=msra": "init=he",
     "init=normal": "init=gaussian",
+    "init=trunc_normal": "init=truncated_normal",
     "model=resnet18": "model=timm model.name=resnet18",
     "model=resnet34": "model=timm model.name=resnet34",
     "model=resnet50": "model=timm model.name=resnet50",
