@@ -160,7 +160,8 @@ def test_celu_is_smooth_at_any_alpha(y: torch.Tensor) -> None:
 
 
 def test_swish_learns_a_factor_per_channel(y: torch.Tensor) -> None:
-    f = A.learned_swish(3, beta=0.5).double()
+    f = A.learned_swish(3, beta=2).double()
+    assert f.beta.tolist() == [2.0, 2.0, 2.0]
     with torch.no_grad():
         f.beta.copy_(torch.tensor([0.0, 1.0, -2.0]))
     out = f(y)

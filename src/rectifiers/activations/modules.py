@@ -202,7 +202,7 @@ class LearnedSwish(nn.Module):
 
     def __init__(self, channels: int, beta: float = 1.0) -> None:
         super().__init__()
-        self.beta = nn.Parameter(torch.full((channels,), beta))
+        self.beta = nn.Parameter(torch.full((channels,), float(beta)))
 
     def forward(self, y: Tensor) -> Tensor:
         beta = self.beta.view(1, -1, *[1] * (y.dim() - 2))
