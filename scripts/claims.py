@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rectifiers.claims.archive import claim_exclusion_reason, load, runs_of, search_runs
-from rectifiers.claims.claims import Claim, claims
+from rectifiers.claims.claims import FROM, Claim, claims, start_of
 from rectifiers.cli.composition import compose_job, override
 from rectifiers.cli.runner import run_all
 from rectifiers.runs import record as records
@@ -90,7 +90,8 @@ def missing(
     for claim in wanted:
         done = search_runs(claim, kept) if search else runs_of(claim, kept)
         for arm, overrides, seeds in planned(claim, search):
-            run = [f"claim={claim.name}", *overrides, *ALWAYS, override("runs_dir", str(runs))]
+            always = (*ALWAYS, override("runs_dir", str(runs)))
+            run = [f"claim={claim.name}", *overrides, *always]
             for seed in (seeds[0], seeds[-1]):
                 _check_keeps(claim, [*run, f"seed={seed}"], more)
 
@@ -99,6 +100,12 @@ def missing(
                     continue
 
                 job = [*run, f"seed={seed}", *more]
+                if start := start_of(overrides):
+                    source = [f"claim={claim.name}", *claim.arms[start], *always, f"seed={seed}"]
+                    folder = runs / outcome_of(source)[0]
+                    if not (folder / "record.json").exists():
+                        jobs.setdefault(folder.name, [*source, *more])
+                    job.append(override(FROM.rstrip("="), str(folder)))
                 name = outcome_of(job)[0]
                 path = runs / name / "record.json"
                 if path.exists():
@@ -176,7 +183,11 @@ def main() -> None:
         print(f"missing runs: {len(jobs)}", file=sys.stderr)
         if not jobs and not options.again:
             print("--again repeats the runs that have records", file=sys.stderr)
-        failures = run_all(list(map(tuple, jobs.values())), options.jobs)
+        # the weights that a run starts from are there before it
+        later = {name for name, job in jobs.items() if start_of(job)}
+        failures = run_all([tuple(job) for n, job in jobs.items() if n not in later], options.jobs)
+        if later:
+            failures |= run_all([tuple(jobs[name]) for name in sorted(later)], options.jobs)
     sys.exit(bool(failures))
 
 

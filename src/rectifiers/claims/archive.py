@@ -23,7 +23,7 @@ from rectifiers.results.frame import (
 )
 from rectifiers.runs import record as records
 from rectifiers.runs.config import KEYS
-from rectifiers.runs.identity import run_id, without
+from rectifiers.runs.identity import AWAITED, run_id, without
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
 from rectifiers.runs.role import Role
 from rectifiers.runtime.errors import InputError
@@ -42,8 +42,12 @@ _ARMS: dict[str, str] = {}  # by run
 
 
 def arm_hash(science: JsonObject) -> str:
-    """Return what a run of a claim is, whatever its seed."""
-    return run_id(without(science, SEEDS))
+    """Return what a run of a claim is, whatever its seed, and whatever weights the run of that seed
+    trained, where it starts from those."""
+    arm = without(science, SEEDS)
+    if arm["init"].get("from_weights_content") is not None:
+        arm["init"] = {**arm["init"], "from_weights_content": AWAITED}
+    return run_id(arm)
 
 
 def arm_of(run: TrainingRecord | Member) -> str:

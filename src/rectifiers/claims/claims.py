@@ -38,6 +38,7 @@ FEWEST = {"mean": 5, "median": 6, "share": 6}  # seeds for which the statistic h
 YES_OR_NO = ("reached", "diverged")  # the measures that are 1 or 0
 PROTOCOLS = ("protocol", "other")  # settings of measures that name a test protocol
 RATE = "optim.lr="
+FROM = "init.from_weights="  # of an arm, with the arm whose run of the same seed it starts from
 VAL_ERROR = {"key": "val/top1_error_pct"}
 
 
@@ -306,6 +307,13 @@ def name_of(arm: str, rate: float) -> str:
     return f"{arm} at {rate:g}"
 
 
+def start_of(overrides: Sequence[str]) -> str:
+    """Return the arm whose run of the same seed trains the weights that these overrides' run starts
+    from; empty where there is none."""
+    starts = (given.removeprefix(FROM) for given in overrides if given.startswith(FROM))
+    return next(starts, "")
+
+
 class Claim(Section):
     """A claim as configured."""
 
@@ -323,7 +331,8 @@ class Claim(Section):
     first_seed: int = Field(default=0, ge=0)
     """A criterion that is changed after a run needs other seeds."""
     arms: Mapping[str, tuple[str, ...]] = Field(default={})
-    """By name, what is given on the command line besides the experiment."""
+    """By name, what is given on the command line besides the experiment; `init.from_weights=<arm>`
+    names the arm whose run of the same seed trained the weights."""
     tests: tuple[Test, ...] = Field(min_length=1)
     descriptions: tuple[Comparison, ...] = ()
     """What the runs that trained show besides, by no criterion; `<claim>/<arm>` is an arm of
@@ -355,6 +364,7 @@ class Claim(Section):
         used += [("arm_seeds", arm) for arm in self.arm_seeds]
         beside = [(arm, other) for arm, others in self.neighbours.items() for other in others]
         used += [("list of neighbours", arm) for pair in beside for arm in pair]
+        used += [(FROM, start_of(given)) for given in self.arms.values() if start_of(given)]
         for kind, arm in used:
             if arm not in self.arms:
                 raise ValueError(f"its {kind} names an arm {arm}, which it does not have")

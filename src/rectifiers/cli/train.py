@@ -285,7 +285,7 @@ def check_typed(config: RunConfig, run: str, overrides: Sequence[str]) -> None:
 def _may_exist(config: RunConfig) -> bool:
     """Return whether the run may be there, so that it is only tested, which any number of processes
     can. One that is named by its data is known when these are opened."""
-    if config.data.awaits_content:
+    if config.awaits_content:
         return not config.rerun and any(config.runs_dir.glob("*/record.json"))
     return find(config) is not None
 

@@ -105,6 +105,11 @@ class RunConfig(Section):
         if self.data.batch_size == processes and any(row.kind == "linear" for row in hidden):
             raise one_image_a_process(self.data.batch_size)
 
+    @property
+    def awaits_content(self) -> bool:
+        """Whether the run's name waits for the hash of its data, or of weights."""
+        return self.data.awaits_content or self.init.awaits_weights
+
     def with_content(self, digest: str) -> "RunConfig":
         """Return the configuration of a run on data with this hash."""
         return self.replaced({"data.content": digest}) if self.data.awaits_content else self
@@ -181,6 +186,11 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_groups_together(self) -> Self:
+        if self.weights is not None and self.init.from_weights is not None:
+            raise InputError(
+                f"init.from_weights={self.init.from_weights} fills some layers, and weights="
+                f"{self.weights} fills all; leave one of them out"
+            )
         if self.model.rows is None:
             self._check_module()
             return self

@@ -56,8 +56,8 @@ class Outcome(Generic[R]):
 
 
 def run_folder(config: RunConfig) -> Path | None:
-    """Return the run's folder, or None where its name waits for the data's hash."""
-    return None if config.data.awaits_content else config.runs_dir / run_id(science(config))
+    """Return the run's folder, or None where its name waits for the hash of data or weights."""
+    return None if config.awaits_content else config.runs_dir / run_id(science(config))
 
 
 def find(config: RunConfig) -> Found | None:

@@ -21,6 +21,7 @@ DEFAULTS = {
     for name, key in KEYS.items()
     if name not in NOT_SCIENCE and key.default is not PydanticUndefined
 }
+AWAITED = "awaited"  # what stands for the hash of weights until they are read
 # Callbacks of Lightning's that look on and change no number.
 ONLOOKERS = (
     *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary"),
@@ -33,6 +34,8 @@ def science(config: RunConfig) -> JsonObject:
     schema's default."""
     plain = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     kept = without(plain, NOT_SCIENCE)
+    if config.init.awaits_weights:
+        kept["init"]["from_weights_content"] = AWAITED
     if config.data.protocol == "paper":
         kept["data"].pop("val_per_class", None)  # which it has no use for
 

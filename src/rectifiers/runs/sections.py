@@ -58,9 +58,34 @@ class Init(Target):
     first_layer_linear: bool = role.science()
     #: fixed standard deviations of the linear layers, in order
     fc_std: tuple[Positive, ...] | None = role.science()
+    #: a finished run (its id, or its folder) or a file of weights: layers with the same name and
+    #: shape start from its weights, and the rule draws the others
+    from_weights: Path | None = role.place(None)
+    #: hash of those weights; null: filled in when the run starts; part of the run id
+    from_weights_content: str | None = role.science(None)
+
+    @property
+    def awaits_weights(self) -> bool:
+        """Whether the run's name waits for the hash of the weights that it starts from."""
+        return self.from_weights is not None and self.from_weights_content is None
+
+    @field_validator("from_weights", mode="before")
+    @classmethod
+    def _check_is_name(cls, given: object) -> object:
+        if isinstance(given, int | float):  # an id of digits, and of one e between them
+            raise InputError(
+                f"init.from_weights={given} was read as a number; give the folder of the run, such "
+                "as runs/<id>"
+            )
+        return given
 
     @model_validator(mode="after")
     def _check_mode(self) -> Self:
+        if self.mode == "empirical" and self.from_weights is not None:
+            raise InputError(
+                "init.mode=empirical measures each layer behind drawn ones, which "
+                "init.from_weights replaces; give init.mode=closed_form"
+            )
         if self.mode == "empirical" and (self.fc_std is not None or self.first_layer_linear):
             has_std = self.fc_std is not None
             key, usual = ("fc_std", "null") if has_std else ("first_layer_linear", "false")

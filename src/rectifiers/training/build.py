@@ -28,7 +28,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runs.sections import SOME_CLASSES
-from rectifiers.runtime.console import progress_bar
+from rectifiers.runtime.console import progress_bar, say
 from rectifiers.runtime.distributed import (
     SINGLE_PROCESS,
     World,
@@ -40,6 +40,7 @@ from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.stopping import interruptible
 from rectifiers.training import optim
 from rectifiers.training.checkpoints import load_weights
+from rectifiers.training.from_weights import fitting, read_weights, report_loaded, start_from
 from rectifiers.training.module import Classifier, load_plain
 from rectifiers.training.start import start_warnings
 from rectifiers.training.targets import Functions, source_file
@@ -85,8 +86,13 @@ def build(
     network, init_report = run_on_all_ranks(
         lambda: initial_network(config, functions, data, preprocess)
     )
-    if config.weights is not None and not is_trained:
-        init_report = run_on_all_ranks(lambda: start_from_weights(config, network, init_report))
+    sentences: list[str] = []
+    if not is_trained:
+        drawn = init_report
+        init_report, sentences = run_on_all_ranks(lambda: fill_from_weights(config, network, drawn))
+    for sentence in sentences:
+        if place.rank == 0:
+            say(sentence)
 
     device = torch.cuda.get_device_name() if config.trainer.accelerator == "gpu" else "cpu"
     origin = provenance(
@@ -117,7 +123,7 @@ def build(
         network=network,
         init_report=init_report,
         classifier=classifier,
-        warnings=start_warnings(config, network, init_report),
+        warnings=[*sentences, *start_warnings(config, network, init_report)],
         provenance=origin,
     )
 
@@ -246,34 +252,37 @@ def initial_network(
 
 
 def check_weights(
-    config: RunConfig, functions: Functions, source: Source, weights: Mapping[str, Tensor]
+    config: RunConfig, functions: Functions, source: Source, path: Path | None
 ) -> None:
-    """Refuse weights of another network than that of `config`, for which no image is read."""
+    """Refuse weights of another network than that of `config`, for which no image is read: of a
+    plain `state_dict`, and those that `init.from_weights` names."""
+    if path is None and config.init.from_weights is None:
+        return
     is_rows = config.model.rows is not None
     build = _row_network if is_rows else _module_network
     with torch.random.fork_rng(devices=[]):
         network = build(config, functions, source, None)
     # without convolutions, the first layer may read what preprocessing makes of an image
     reads_vectors = is_rows and all(row.kind != "conv" for row in config.model.layers(SOME_CLASSES))
-    load_plain(network, weights, names_only=reads_vectors)
+    if path is not None:
+        load_plain(network, load_weights(path), names_only=reads_vectors)
+    elif not reads_vectors:
+        fitting(config, network, read_weights(config)[0])
 
 
-def start_from_weights(
+def fill_from_weights(
     config: RunConfig, network: ImageNetwork, init_report: list[LayerReport]
-) -> list[LayerReport]:
-    """Load the file `weights`, and return the init report with what it holds of each layer."""
-    assert config.weights is not None
-    load_plain(network, load_weights(config.weights))
-    state = network.state_dict()
-    report = []
-    for entry in init_report:
-        # a layer is named without what holds it: trunk, head, or the user's module
-        suffix = f".{entry.layer}.weight"
-        loaded = next(weight for name, weight in state.items() if f".{name}".endswith(suffix))
-        std, mean = float(loaded.std(correction=0)), float(loaded.mean())
-        numbers: JsonObject = {"std_asked": std, "std_drawn": std, "mean_drawn": mean}
-        report.append(replace(entry, rule="weights", bias="weights", **numbers))
-    return report
+) -> tuple[list[LayerReport], list[str]]:
+    """Load what the network starts from in place of what the rule drew: the file `weights`, or the
+    layers of `init.from_weights`. Return the init report with what they hold of each layer, and
+    sentences about them."""
+    if config.weights is not None:
+        load_plain(network, load_weights(config.weights))
+        return report_loaded(network, init_report, network.own_module().state_dict()), []
+    if config.init.from_weights_content is None:
+        return init_report, []
+    report, sentence = start_from(config, network, init_report)
+    return report, [sentence]
 
 
 def build_network(

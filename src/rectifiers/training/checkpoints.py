@@ -15,6 +15,7 @@ from rectifiers.training.module import State
 
 PathLike = str | os.PathLike[str]
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
+OF_NETWORK = "network."  # before the names of a network's weights in a checkpoint
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -91,18 +92,26 @@ def newest(folder: Path) -> Path | None:
     return None
 
 
-def load_weights(path: Path) -> dict[str, Tensor]:
+def load_weights(path: Path, *, may_be_of_run: bool = False) -> dict[str, Tensor]:
     """Read the weights of a network from a plain `state_dict`, or a file that holds one under that
-    name; nothing in it is executed."""
+    name; nothing in it is executed.
+
+    may_be_of_run: take the network's weights from the checkpoint of a run, too."""
     try:
         if is_torch_zip(path):  # or else of an older torch
             check_zip(path.resolve())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of pickles that it then refuses
             content = torch.load(path, map_location="cpu", weights_only=True)
-        if "rectifiers" in content:
-            raise ValueError("it is the checkpoint of a run, give run=<its folder>")
         weights = content.get("state_dict", content)
+        if "rectifiers" in content and not may_be_of_run:
+            raise ValueError("it is the checkpoint of a run, give run=<its folder>")
+        if "rectifiers" in content:  # which holds the run's preprocessing, too
+            weights = {
+                name.removeprefix(OF_NETWORK): weight
+                for name, weight in weights.items()
+                if name.startswith(OF_NETWORK)
+            }
         if not weights or not all(isinstance(weight, Tensor) for weight in weights.values()):
             raise ValueError("it holds no weights by name")
     except Exception as error:

@@ -10,7 +10,7 @@ from rectifiers.activations.checks import check_activation, check_gain
 from rectifiers.activations.modules import pieces
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Combined, Dense
 from rectifiers.gains import Mode, gain
-from rectifiers.initializers import Layer
+from rectifiers.initializers import Layer, needs_images
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import SOME_CLASSES
 from rectifiers.runtime.console import missing_extra
@@ -42,6 +42,11 @@ def checked_functions(config: RunConfig) -> Functions:
 
 def check_functions(config: RunConfig, functions: Functions) -> None:
     """Try what needs no data of the functions of `config`."""
+    if config.init.from_weights is not None and needs_images(functions["init"]):
+        raise InputError(
+            f"init._target_={config.init.target} measures each layer behind drawn ones, which "
+            "init.from_weights replaces; choose another rule, such as init=he"
+        )
     for name in config.logger:
         if name in LOGGER_PACKAGES and find_spec(name) is None:
             raise InputError(f"logger={name}: {missing_extra(ModuleNotFoundError(name=name))}")

@@ -306,6 +306,17 @@ def refuse_other_network(
             )
 
 
+def unwrapped(weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return `weights` without what wrappers put before all names, as far as needed for one of them
+    to be a name of `state`."""
+    while not weights.keys() & state.keys():
+        prefix = next((p for p in WRAPPERS if all(name.startswith(p) for name in weights)), None)
+        if prefix is None:
+            break
+        weights = {name.removeprefix(prefix): weight for name, weight in weights.items()}
+    return weights
+
+
 def load_plain(
     network: ImageNetwork, weights: Mapping[str, Tensor], *, names_only: bool = False
 ) -> None:
@@ -315,11 +326,7 @@ def load_plain(
     names_only: compare the names and load nothing, where shapes depend on the images."""
     module = network.own_module()
     state = module.state_dict()
-    while not weights.keys() & state.keys():
-        prefix = next((p for p in WRAPPERS if all(n.startswith(p) for n in weights)), None)
-        if prefix is None:
-            break
-        weights = {name.removeprefix(prefix): weight for name, weight in weights.items()}
+    weights = unwrapped(weights, state)
     # files of older versions of torch do not count batches, which nothing here reads
     counts = {name: state[name] for name in state if name.endswith("num_batches_tracked")}
     weights = counts | dict(weights)

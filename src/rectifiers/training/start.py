@@ -17,9 +17,10 @@ def start_warnings(
 
     Of chains by theory, where nothing normalises them and the weights are drawn here; of other
     networks by what `initialize` has measured."""
-    if config.weights is None and isinstance(network, Network):
+    is_drawn = config.weights is None and config.init.from_weights_content is None
+    if is_drawn and isinstance(network, Network):
         return _by_theory(config, network, init_report)
-    if config.weights is None:
+    if is_drawn:
         for sentence in network.start_warnings:
             warnings.warn(sentence, stacklevel=2)
         return [*network.left, *network.start_warnings]

@@ -48,6 +48,7 @@ from rectifiers.training.checkpoints import (
     not_written,
 )
 from rectifiers.training.checks import checked_functions
+from rectifiers.training.from_weights import with_weights_content
 from rectifiers.training.lightning import announce, init_distributed, isolated
 from rectifiers.training.module import Diverged, load_plain
 from rectifiers.training.recording import Tested, protocol_result, training_record
@@ -87,7 +88,9 @@ def train(
         run_on_all_ranks(lambda: check_places(config))
         functions = run_on_all_ranks(lambda: checked_functions(config))
 
-        # The run's id holds the hash of the data, so no run is found before they are opened.
+        # The run's id holds the hashes of the weights that it starts from, and of the data, so no
+        # run is found before they are opened.
+        config = with_weights_content(config)
         source = open_together(config, functions, config.weights)
         config = config.with_content(source.digest)
         folder, existing = find_or_lock(config, place, until_the_end)
@@ -144,8 +147,7 @@ def open_together(config: RunConfig, functions: Functions, weights: Path | None)
     # what is quickly compared, before all images are read
     if world().size > 1:
         check_agreement({"data": source.outline})
-    if weights is not None:
-        run_on_all_ranks(lambda: check_weights(config, functions, source, load_weights(weights)))
+    run_on_all_ranks(lambda: check_weights(config, functions, source, weights))
     return inspect_source(source, config)
 
 
