@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from conftest import compose_config
 from made_up import LAYER, altered, epoch, training
 from made_up_claims import BASE, DESCRIBED, LOST, record, runs, science
 from rectifiers.claims import archive as claim_records
@@ -16,6 +17,7 @@ from rectifiers.claims.documents import claims_page, in_order
 from rectifiers.claims.judge import answer
 from rectifiers.claims.measures import MEASURES
 from rectifiers.results.paper import table_1_slopes
+from rectifiers.runs import identity
 from rectifiers.runtime.errors import InputError
 
 (TEST,) = yaml.safe_load(DESCRIBED)["tests"]
@@ -265,6 +267,31 @@ def test_records_of_other_settings_answer_nothing(made_up: Any) -> None:
         (altered(good, {"choices.debug": "smoke"}), "of no claim"),
     ):
         assert why in str(claim_exclusion_reason(bad))
+
+
+def test_weights_of_any_seed_make_one_arm() -> None:
+    scratch = science("better", 0)
+
+    def started(content: str, seed: int) -> dict[str, Any]:
+        init = scratch["init"] | {"from_weights_content": content}
+        return science("better", seed) | {"init": init}
+
+    first = arm_hash(started("abc", 0))
+    assert first == arm_hash(started("def", 1)) != arm_hash(scratch)
+    assert started("abc", 0)["init"]["from_weights_content"] == "abc"  # which stays as it is
+    awaiting = compose_config("init.from_weights=runs/abc")
+    awaited = arm_hash(identity.science(awaiting))
+    known = awaiting.replaced({"init.from_weights_content": "abc"})
+    assert (
+        awaited == arm_hash(identity.science(known)) != arm_hash(identity.science(compose_config()))
+    )
+
+
+def test_an_arm_starts_from_an_arm_of_its_claim(made_up: Any) -> None:
+    arms = {"better": ["init.from_weights=worse"], "worse": []}
+    assert made_up(arms=arms).arms["better"] == ("init.from_weights=worse",)
+    with pytest.raises(InputError, match="names an arm third, which it does not have"):
+        made_up(arms=arms | {"better": ["init.from_weights=third"]})
 
 
 def test_claims_are_ordered_by_verdict(made_up: Any) -> None:

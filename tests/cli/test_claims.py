@@ -48,6 +48,26 @@ def test_missing_runs_are_those_without_a_record(tmp_path: Path) -> None:
     assert missing.keys() - left.keys() == {done}
 
 
+@pytest.mark.process
+@pytest.mark.parametrize(("search", "seeds"), [(False, range(5)), (True, [1000])])
+def test_an_arm_starts_from_a_run_of_its_seed(tmp_path: Path, search, seeds) -> None:
+    script, claim = load_script("claims"), by_name("cifar_deepening")
+    jobs = script.missing([claim], tmp_path, again=True, search=search)
+    configs = {name: compose_job(tuple(job))[0] for name, job in jobs.items()}
+    started = [config for config in configs.values() if config.init.from_weights is not None]
+    assert {config.seed for config in started} == set(seeds)
+    for config in started:
+        folder = config.init.from_weights
+        source = configs[folder.name]  # is run, too
+        assert (source.runs_dir, source.seed) == (folder.parent, config.seed)
+        assert arm_hash(science(source)) == arm_hashes()[claim.name]["shallow"]
+        assert science(source)["trainer"]["max_epochs"] == 5
+    arms = {arm for arm in arm_hashes()[claim.name] if arm.startswith("deepened")}
+    asked = {arm for arm in arms if ("at" in arm) == search}
+    found = {arm_hash(science(config)) for config in started}
+    assert found == {arm_hashes()[claim.name][arm] for arm in asked}
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A copy of the project that has the smallest claim alone, with half its seeds."""

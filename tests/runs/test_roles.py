@@ -14,6 +14,7 @@ from rectifiers.runtime.schema import Section
 # be found under the id of another. A new key is added with its default.
 MEANT = {
     "init.mode": "closed_form",
+    "init.from_weights_content": None,
     "model.rows": None,
     "model._target_": None,
     "data.protocol": "paper",
@@ -94,6 +95,7 @@ def test_roles_decide_what_may_differ() -> None:
     chosen_here = {Role.PLACE, Role.MACHINE, Role.LOOK}
     for name, key in KEYS.items():  # a number cannot depend on the rank, or on who tests
         assert key.role in chosen_here or not (key.ranks_differ or key.free), name
-    assert set(PATHS) == {"runs_dir", "cache_dir", "ckpt_path", "weights", "data.root"}
+    of_weights = {"weights", "init.from_weights"}
+    assert set(PATHS) == {"runs_dir", "cache_dir", "ckpt_path", "data.root"} | of_weights
     assert {"evaluation", "logger", "data.root", "data.size", "threads"} <= set(FREE)
-    assert not {"rerun", "ckpt_path", "weights", "trainer.precision", "seed"} & set(FREE)
+    assert not {"rerun", "ckpt_path", *of_weights, "trainer.precision", "seed"} & set(FREE)

@@ -81,7 +81,7 @@ def _digest(weights: Mapping[str, Tensor]) -> str:
     for name in sorted(weights):
         weight = weights[name]
         digest.update(f"{name!r} {weight.dtype} {list(weight.shape)}\n".encode())
-        digest.update(weight.contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(weight.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()[:32]
 
 
