@@ -126,7 +126,11 @@ def test_entry_is_named_by_what_it_chooses(overrides: list[str], name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "override", ["optim.lr=1", "data=digits", "seed=3", "trainer.precision=64-true", "relu"]
+    "override",
+    [
+        *("optim.lr=1", "data=digits", "seed=3", "trainer.precision=64-true", "relu"),
+        "init.from_weights=net.pt",
+    ],
 )
 def test_entry_cannot_choose_what_tasks_fix(override: str) -> None:
     with pytest.raises(InputError, match=rf"^{override} cannot be chosen.* give activation="):

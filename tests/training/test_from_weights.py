@@ -14,6 +14,7 @@ from made_up import altered
 from processes import finish, record, together
 from processes import weights as weights_of
 from rectifiers import activations
+from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.cli.finished import of_run
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
@@ -205,6 +206,13 @@ def test_a_run_that_diverged_trained_nothing(tiny, tmp_path: Path) -> None:
 def test_what_contradicts_is_refused(tiny, shallow, options: tuple[str, ...], why: str) -> None:
     with pytest.raises(InputError, match=why):
         train(tiny(*DEEPER, from_shallow(shallow), *options), {})
+
+
+@pytest.mark.parametrize("key", ["weights", "init.from_weights"])
+def test_analyses_look_at_drawn_starts(tiny, key: str) -> None:
+    config = tiny().replaced({key: "net.pt", "weights_content": "abc"})
+    with pytest.raises(InputError, match=f"^{key}=net.pt is for train.py"):
+        AnalysisSetup(config)
 
 
 def test_a_hash_alone_trains_nothing(tiny) -> None:

@@ -14,6 +14,7 @@ from rectifiers.initialization.report import LayerReport
 from rectifiers.models.network import ImageNetwork, Network, of_rows
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training import build
@@ -24,6 +25,13 @@ class AnalysisSetup:
     """The parts of `config`; preprocessing is fitted, or read from an earlier fit, at first use."""
 
     def __init__(self, config: RunConfig) -> None:
+        given = {"weights": config.weights, "init.from_weights": config.init.from_weights}
+        for key, place in given.items():
+            if place is not None:
+                raise InputError(
+                    f"{key}={place} is for train.py; an analysis looks at the start that init "
+                    "draws: leave it out"
+                )
         self.config = config
         self.functions = import_functions(config)
         self.source = build.inspect_source(build.open_source(config, self.functions), config)

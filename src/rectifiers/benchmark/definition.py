@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from rectifiers.cli.composition import compose_job
 from rectifiers.cli.runner import Overrides
-from rectifiers.runs.config import FREE, RunConfig
+from rectifiers.runs.config import FREE, PATHS, RunConfig
 from rectifiers.runs.identity import run_id, science, without
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Positive, Range
@@ -115,7 +115,7 @@ class Entry:
             key, equals, value = argument.partition("=")
             if equals and key == "activation" and "." in value and "/" not in value:
                 overrides += [f"activation={FUNCTION}", f"activation._target_={value}"]
-            elif equals and key.removeprefix("+").partition(".")[0] in ENTRY_GROUPS:
+            elif equals and _is_of_entry(key.lstrip("+")):
                 overrides.append(argument)
             elif equals and _is_place(key):
                 places.append(argument)
@@ -193,6 +193,11 @@ def _laid_over(of_task: JsonObject, own: JsonObject, shared: JsonObject) -> Json
         if key in shared and value == shared[key]:
             settings[key] = of_task[key]
     return settings
+
+
+def _is_of_entry(key: str) -> bool:
+    """Return whether an entry may choose a key; none may name a file of this machine."""
+    return key.partition(".")[0] in ENTRY_GROUPS and key not in PATHS
 
 
 def _is_place(key: str) -> bool:

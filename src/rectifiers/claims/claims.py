@@ -364,7 +364,9 @@ class Claim(Section):
         used += [("arm_seeds", arm) for arm in self.arm_seeds]
         beside = [(arm, other) for arm, others in self.neighbours.items() for other in others]
         used += [("list of neighbours", arm) for pair in beside for arm in pair]
-        used += [(FROM, start_of(given)) for given in self.arms.values() if start_of(given)]
+        used += [
+            (FROM.rstrip("="), start_of(given)) for given in self.arms.values() if start_of(given)
+        ]
         for kind, arm in used:
             if arm not in self.arms:
                 raise ValueError(f"its {kind} names an arm {arm}, which it does not have")
