@@ -60,6 +60,7 @@ def test_layers_that_fit_start_trained(tiny, shallow) -> None:
         assert torch.allclose(weight, start, atol=1e-15, rtol=0), name
     assert not torch.equal(drawn["head.fc_1.weight"], theirs["head.fc_1.weight"])
     entry = next(entry for entry in deeper.record.init_report if entry.layer == "fc_1")
+    assert entry.bias == "weights"
     assert entry.std_drawn == pytest.approx(float(theirs["head.fc_1.weight"].std(correction=0)))
 
 
@@ -239,6 +240,7 @@ def test_the_hash_is_of_bits_and_names(tiny, tmp_path: Path) -> None:
         {"a": one},
         {"b": one},
         {"a": one.T},
+        {"a": one.reshape(3, 2)},
         {"a": one.half()},
         {"a": one.bfloat16()},
         {"a": one, "b": torch.tensor(0)},
@@ -246,6 +248,8 @@ def test_the_hash_is_of_bits_and_names(tiny, tmp_path: Path) -> None:
     ]
     assert len({digest(state) for state in states}) == len(states)
     assert digest({"a": one}) == digest({"a": one.T.contiguous().T})
+    pair = {"a": one, "b": one + 1}
+    assert digest(pair) == digest(dict(reversed(pair.items())))
 
 
 def test_records_hold_no_place(tiny, shallow) -> None:
