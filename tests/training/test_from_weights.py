@@ -165,6 +165,8 @@ def test_what_is_no_network_gets_one_line(tiny, shallow, tmp_path: Path, monkeyp
     (tmp_path / "text.pt").write_text("no weights")
     torch.save({"numbers": [1, 2]}, tmp_path / "numbers.pt")
     torch.save({"weight": torch.eye(3).to_sparse()}, tmp_path / "sparse.pt")
+    torch.save({"weight": torch.full((3, 3), torch.nan)}, tmp_path / "nan.pt")
+    torch.save({"weight": torch.full((3, 3), 1e300, dtype=torch.float64)}, tmp_path / "large.pt")
     torch.save(nn.Linear(3, 3).state_dict(), tmp_path / "other.pt")
     lost = tmp_path / "lost" / "record.json"
     lost.parent.mkdir()
@@ -177,6 +179,8 @@ def test_what_is_no_network_gets_one_line(tiny, shallow, tmp_path: Path, monkeyp
         "text.pt": "cannot be read",
         "numbers.pt": "holds no weights by name",
         "sparse.pt": "holds no plain weights",
+        "nan.pt": "weight has a number that is not finite",
+        "large.pt": "weight has a number that is not finite",
         "other.pt": "no layer of this network fits",
         "lost": "cannot be read",
     }.items():

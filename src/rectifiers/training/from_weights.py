@@ -18,7 +18,7 @@ from rectifiers.runtime.distributed import check_agreement, run_on_all_ranks, wo
 from rectifiers.runtime.errors import InputError, first_line
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.training.checkpoints import LAST, load_weights
-from rectifiers.training.module import unwrapped
+from rectifiers.training.module import all_finite, unwrapped
 
 PLACES = ("", "trunk.", "head.")  # before the name of a layer: nothing, or of a network of rows
 WHAT = "give a finished run, by its id or folder, or what torch.save(net.state_dict()) wrote"
@@ -60,6 +60,9 @@ def read_weights(config: RunConfig) -> tuple[dict[str, Tensor], str]:
     key, (path, _) = f"init.from_weights={config.init.from_weights}", find_weights(config)
     try:
         weights = load_weights(path, may_be_of_run=True)
+        for name, weight in weights.items():
+            if not all_finite(weight.float()):
+                raise ValueError(f"{name} has a number that is not finite")
         digest = _digest(weights)
     except InputError as error:
         raise InputError(f"{key}: {str(error).rpartition(';')[0]}; {WHAT}") from error
@@ -158,8 +161,10 @@ def start_from(
     filled = [entry.layer for entry in report if entry.rule == "weights"]
     sentence = (
         f"{len(filled)} of {len(report)} layers start from the weights of "
-        f"{find_weights(config)[1]} ({', '.join(filled)}), and the rule draws the others"
+        f"{find_weights(config)[1]} ({', '.join(filled)})"
     )
+    if len(filled) < len(report):
+        sentence += ", and the rule draws the others"
     return report, sentence
 
 
