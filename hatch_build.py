@@ -1,5 +1,5 @@
 """Compile the C sources when the package is installed, and put `conf` into a wheel, without
-the claims."""
+the claims and this machine's own defaults."""
 
 import re
 import runpy
@@ -31,6 +31,7 @@ class CompileHook(BuildHookInterface):
         if version != "editable":
             conf = Path(self.root, "conf")
             for path in conf.rglob("*.yaml"):
-                if conf / "claim" not in path.parents:  # their records are the checkout's
+                # the claims' records are the checkout's, and conf/local is this machine's
+                if not {conf / "claim", conf / "local"} & set(path.parents):
                     place = Path("rectifiers", path.relative_to(conf.parent))
                     build_data["force_include"][str(path)] = str(place)

@@ -8,6 +8,7 @@ the fields of a schema, and `<!-- options: group -->` by the options of a config
 import html
 import inspect
 import json
+import logging
 import os
 import pkgutil
 import re
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from jupyter_client.manager import KernelManager
 from latex2mathml.converter import convert
+from myst_nb import sphinx_ext
 from pydantic import BaseModel
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticUndefined
@@ -51,6 +54,10 @@ nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / ".cache" / "jupyter" / code_fingerprint())
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
+# An unencrypted kernel warns of being overheard, and its client announces every notebook.
+KernelManager.transport_encryption.default_value = "auto"
+logging.getLogger("traitlets").setLevel(logging.WARNING)
+sphinx_ext.OUTPUT_FOLDER = ".cache/jupyter_execute"  # beside the site; by default in the checkout
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # nothing is loaded from elsewhere
 
 autodoc_typehints = "signature"

@@ -208,21 +208,23 @@ def claim_runs_of_tables() -> list[records.Record]:
 def experiments() -> str:
     """Return the text of experiments.yaml, as conf/ says it: the hashes of the paper's rows, the
     protocols' settings by data, the sizes of Table 3's networks."""
-    from rectifiers.cli.composition import composed
+    from rectifiers.cli.composition import WITHOUT_LOCAL, composed
     from rectifiers.models.rows import size
 
     registry: dict[str, dict[str, Any]] = {"experiments": {}, "settings": {}, "networks": {}}
     for path in sorted((CONF / "experiment").rglob("*.yaml")):
         name = path.relative_to(CONF / "experiment").with_suffix("").as_posix()
-        registry["experiments"][name] = described(science(composed([f"experiment={name}"])))
+        registry["experiments"][name] = described(science(composed([f"experiment={name}", WITHOUT_LOCAL])))
 
     for path in sorted((CONF / "data").glob("*.yaml")):
-        config = composed([f"data={path.stem}", "evaluation=calibration"])  # which has five at once
+        config = composed(  # calibration has five at once
+            [f"data={path.stem}", "evaluation=calibration", WITHOUT_LOCAL]
+        )
         protocols = config.evaluation.protocols
         registry["settings"][path.stem] = {name: p.as_dict() for name, p in protocols.items()}
 
     for option in tables.TABLE_3.values():
-        layers = composed(["data=imagenet", f"model={option}"]).model.layers(1000)
+        layers = composed(["data=imagenet", f"model={option}", WITHOUT_LOCAL]).model.layers(1000)
         registry["networks"][option] = size(layers, channels=3, input_px=224)
     return yaml.safe_dump(registry, sort_keys=True)
 

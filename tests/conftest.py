@@ -29,6 +29,8 @@ from rectifiers.data.imagenet.prepare import prepare
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 
+os.environ["RECTIFIERS_LOCAL"] = "null"  # conf/local is the machine's, and tests do without
+
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 

@@ -61,7 +61,7 @@ def test_the_wheel_holds_code_and_configuration(installed: Path) -> None:
         }
 
     package = installed / "rectifiers"
-    options = {name for name in files(CONF) if not name.startswith("claim/")}
+    options = {name for name in files(CONF) if not name.startswith(("claim/", "local/"))}
     expected = files(ROOT / "src" / "rectifiers") | {f"conf/{name}" for name in options}
     assert files(package) == expected
     (entry_points,) = installed.glob("*.dist-info/entry_points.txt")

@@ -90,6 +90,11 @@ def test_a_word_of_ours_has_no_other_meaning() -> None:
     assert meaning("activation=prelu") is None
 
 
+@pytest.mark.parametrize("typed", ["local=clustre", "local=7", "local=[clustre]"])
+def test_a_local_file_that_is_not_there_is_refused(typed: str) -> None:
+    assert re.search("invalid local: .* null", refusal_of(typed))
+
+
 @pytest.mark.parametrize("value", ["null", "{}", "[null]", "", "[]"])
 def test_null_leaves_optional_groups_out(value: str) -> None:
     groups = ("callbacks", "claim", "debug", "experiment", "hparams_search")

@@ -15,6 +15,7 @@ from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source, digits
 from rectifiers.quadrature import Moments, describe
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.options import NO_GROUPS
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
@@ -23,7 +24,7 @@ from rectifiers.training import build, checks, targets
 GROUPS = {
     path.name: sorted(p.relative_to(path).with_suffix("").as_posix() for p in path.rglob("*.yaml"))
     for path in CONF.iterdir()
-    if path.is_dir() and path.name != "hydra"  # options of Hydra's own groups
+    if path.is_dir() and path.name not in NO_GROUPS
 }
 # timm has no width, and its networks are built elsewhere; the deeper residual networks differ in
 # one number

@@ -3,6 +3,7 @@
 import copy
 import functools
 import math
+import os
 import re
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
@@ -39,6 +40,7 @@ BY_NAME: dict[str, JsonObject] = {
 # The overrides by which the runs of a list differ most often; numbers alone, for all else is
 # checked as it is composed. Not 010, which is 8 in YAML.
 JOB_OVERRIDE = re.compile(r"(seed|optim\.lr)=(?![+-]?0\d)[0-9.e+-]+")
+WITHOUT_LOCAL = "local=null"  # an override: this machine's own defaults are not read
 
 
 def _over_root(numbers: Sequence[float], width: float) -> ListConfig:
@@ -104,13 +106,15 @@ def composed(overrides: Sequence[str]) -> RunConfig:
 
 @functools.cache
 def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
-    """Return (configuration, choices) that `train.py <overrides>` would have.
+    """Return (configuration, choices) that `train.py <overrides>` would have without conf/local:
+    claims and the benchmark are the same on every machine.
 
     Composing takes 0.1 s, and many runs differ in the seed and the rate alone: what they share is
     composed once.
     """
     numbers = list(filter(JOB_OVERRIDE.fullmatch, overrides))
-    shared, choices = _compose_shared(tuple(o for o in overrides if o not in numbers))
+    others = tuple(o for o in overrides if o not in numbers)
+    shared, choices = _compose_shared((*others, WITHOUT_LOCAL))
     config = copy.deepcopy(shared)
     config.merge_with_dotlist(numbers)
     return resolve(config), choices
@@ -131,7 +135,12 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     `activation=my_package.my_function`, or `activation._target_=my_package.my_function` alone,
     chooses an option that is stored here. Settings of a function that is named on the command line,
     and arguments of Lightning's Trainer that conf/ leaves out, get the plus that Hydra asks for.
-    Of groups that may be left out, null becomes the empty list, which Hydra takes."""
+    Of groups that may be left out, null becomes the empty list, which Hydra takes. With
+    RECTIFIERS_LOCAL=null in the environment, this machine's own defaults are left out."""
+    if os.environ.get("RECTIFIERS_LOCAL") == "null":
+        overrides = [*overrides, WITHOUT_LOCAL]
+    if not (CONF / "local").is_dir():  # Hydra refuses an override of a group that is not there
+        overrides = [typed for typed in overrides if typed != WITHOUT_LOCAL]
     chosen = {override.partition("=")[0] for override in overrides if "=" in override}
     named: set[str] = set()  # the groups and sections of which a function is named
     renamed = []
@@ -195,7 +204,7 @@ def choices_of(hydra: HydraConf) -> Choices:
     return {
         group: None if option == "[]" else option
         for group, option in hydra.runtime.choices.items()
-        if "hydra" not in group
+        if "hydra" not in group and group != "local"
     }
 
 

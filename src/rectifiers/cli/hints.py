@@ -13,7 +13,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.words import CONTINUE, meaning, one_after_other
 
 MANY = 30  # options, which one line does not name
-OPTIONAL = ("callbacks", "claim", "debug", "experiment", "hparams_search", "logger")
+OPTIONAL = ("callbacks", "claim", "debug", "experiment", "hparams_search", "local", "logger")
 EMPTY = ("", "null", "{}")  # what chooses no option of a group
 # Arguments that Hydra takes for something else, or refuses in words about itself.
 REFUSED = (
@@ -64,9 +64,9 @@ def _of_argument(argument: str) -> str | None:
         # without a value, it may be a flag of Hydra's
         remedy = meaning(name) or (_similar_key(name) if value else None)
         return f"{argument} is not a flag; {remedy}" if remedy else None
-    if key in GROUPS and equals and (wrong := _no_name(key, value)):
-        others = ", or null" if key in OPTIONAL else ""
-        return f"invalid {key}: {wrong} (choose from {', '.join(options(key))}{others})"
+    if key in (*GROUPS, "local") and equals and (wrong := _no_name(key, value)):
+        usable = [*options(key), *(["null"] if key in OPTIONAL else [])]
+        return f"invalid {key}: {wrong} (choose from {', '.join(usable)})"
     return None
 
 
@@ -80,6 +80,9 @@ def _no_name(group: str, value: str) -> str | None:
         return value if may_be_empty else None
     parts = [part.strip() for part in re.split(r"[\[\],]", value)]
     usable = ("null",) if may_be_empty else ()
+    if group == "local":  # of which Hydra takes a file that is not there for an empty one
+        known = ("", *options(group), *usable)
+        return next((part for part in parts if part not in known), None)
     return next((p for p in parts if NO_NAME.fullmatch(p) and p not in usable), None)
 
 

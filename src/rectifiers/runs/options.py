@@ -5,7 +5,8 @@ import functools
 from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import flat
 
-GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
+NO_GROUPS = ("hydra", "local")  # options of Hydra's own groups; this machine's own defaults
+GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NO_GROUPS)
 
 
 def options(group: str) -> list[str]:
@@ -25,7 +26,7 @@ def keys_of_conf() -> dict[str, list[str]]:
 
     for path in sorted(CONF.glob("*/**/*.yaml")):
         group = path.relative_to(CONF).parts[0]
-        if group in ("claim", "experiment"):  # which declare no key of their own
+        if group in ("claim", "experiment", "local"):  # which declare no key of their own
             continue
         text = path.read_text()
         config = load_yaml(text) or {}

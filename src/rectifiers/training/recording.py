@@ -210,9 +210,10 @@ def without_places(overrides: Sequence[str]) -> list[str]:
     kept = []
     for override in overrides:
         key = override.partition("=")[0].lstrip("+~")
+        is_of_machine = re.split(r"[./@]", key)[0] in (*PLACES, "hydra", "local")
         if key in STAND_INS:
             kept.append(f"{key}={STAND_INS[key]}")
-        elif "dirpath" not in override and re.split(r"[./@]", key)[0] not in (*PLACES, "hydra"):
+        elif "dirpath" not in override and not is_of_machine:
             kept.append(override)
     return kept
 
