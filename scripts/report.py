@@ -214,7 +214,9 @@ def experiments() -> str:
     registry: dict[str, dict[str, Any]] = {"experiments": {}, "settings": {}, "networks": {}}
     for path in sorted((CONF / "experiment").rglob("*.yaml")):
         name = path.relative_to(CONF / "experiment").with_suffix("").as_posix()
-        registry["experiments"][name] = described(science(composed([f"experiment={name}", WITHOUT_LOCAL])))
+        registry["experiments"][name] = described(
+            science(composed([f"experiment={name}", WITHOUT_LOCAL]))
+        )
 
     for path in sorted((CONF / "data").glob("*.yaml")):
         config = composed(  # calibration has five at once

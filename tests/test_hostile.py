@@ -29,10 +29,11 @@ from conftest import CONF, ROOT, TINY, compose_config
 from photos import write_folder
 from rectifiers.benchmark.entries import check_overrides
 from rectifiers.claims import archive as claim_records
-from rectifiers.cli.finished import check_targets, of_run
+from rectifiers.cli.finished import of_run
 from rectifiers.data import cifar10
 from rectifiers.runs.folder import begin, run_lock
 from rectifiers.runs.identity import run_id
+from rectifiers.runs.trust import check_targets
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.training.checkpoints import AtomicCheckpointIO

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torchmetrics.classification import MulticlassAccuracy
 
 from rectifiers.evaluation.evaluate import Result
 from rectifiers.evaluation.metrics import (
@@ -50,6 +51,29 @@ def test_batches_of_any_size_add_up_to_integers() -> None:
 def test_equal_scores_are_an_error() -> None:
     errors = count([[0.1] * 10] * 10, list(range(10)))
     assert (errors.top1_correct, errors.top5_correct) == (0, 0)
+
+
+@pytest.mark.parametrize("score", [0.0, 3.5, math.nan])
+@pytest.mark.parametrize("top_k", [1, 5])
+def test_torchmetrics_counts_some_ties_as_correct(score: float, top_k: int) -> None:
+    """Why the counters are our own: a network that says nothing is right there on the classes that
+    a sort of equal scores happens to put first."""
+    scores, labels = torch.full((10, 10), score), torch.arange(10)
+    theirs = MulticlassAccuracy(num_classes=10, top_k=top_k, average="micro")
+    errors = count(scores.tolist(), labels.tolist())
+    assert float(theirs(scores, labels)) == pytest.approx(top_k / 10)
+    assert (errors.top1_correct, errors.top5_correct) == (0, 0)
+
+
+@pytest.mark.parametrize("top_k", [1, 5])
+def test_torchmetrics_agrees_where_no_scores_are_equal(top_k: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(97, 10, generator=generator)
+    labels = torch.randint(0, 10, (97,), generator=generator)
+    theirs = MulticlassAccuracy(num_classes=10, top_k=top_k, average="micro")
+    errors = count(scores.tolist(), labels.tolist())
+    ours = errors.top1_correct if top_k == 1 else errors.top5_correct
+    assert float(theirs(scores, labels)) * 97 == pytest.approx(ours)
 
 
 def test_scores_not_finite_are_an_error() -> None:

@@ -31,7 +31,7 @@ def classifier(seed: int) -> Classifier:
         partial(configured_optimizer, config, functions),
         build_schedule(config, functions),
     )
-    return Classifier(*parts, classes=10, seed=seed, run="", code="")
+    return Classifier(*parts, classes=10, seed=seed, run="", code="", config="", channels=1)
 
 
 def mask(seed: int, monkey_step: int) -> torch.Tensor:

@@ -6,7 +6,9 @@ from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import flat
 
 NO_GROUPS = ("hydra", "local")  # options of Hydra's own groups; this machine's own defaults
-GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NO_GROUPS)
+GROUPS = sorted(
+    path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NO_GROUPS
+)
 
 
 def options(group: str) -> list[str]:

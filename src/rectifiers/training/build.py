@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.images import FolderSplit
@@ -28,6 +28,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runs.sections import SOME_CLASSES
+from rectifiers.runs.trust import kept_text
 from rectifiers.runtime.console import progress_bar, say
 from rectifiers.runtime.distributed import (
     SINGLE_PROCESS,
@@ -42,11 +43,9 @@ from rectifiers.training import optim
 from rectifiers.training.checkpoints import load_weights
 from rectifiers.training.from_weights import fitting, read_weights, report_loaded, start_from
 from rectifiers.training.module import Classifier, load_plain
+from rectifiers.training.networks import empty_network, module_network, row_network
 from rectifiers.training.start import start_warnings
 from rectifiers.training.targets import Functions, source_file
-
-if TYPE_CHECKING:
-    from rectifiers.models.external import ModuleNetwork
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,8 @@ def build(
         seed=config.seed,
         run=folder.name,
         code=origin.code,
+        config=kept_text(config),
+        channels=source.channels,
     )
     if config.trainer.precision == "64-true":
         # Lightning would, after weights of a checkpoint were rounded to single precision
@@ -259,9 +260,8 @@ def check_weights(
     if path is None and config.init.from_weights is None:
         return
     is_rows = config.model.rows is not None
-    build = _row_network if is_rows else _module_network
     with torch.random.fork_rng(devices=[]):
-        network = build(config, functions, source, None)
+        network = empty_network(config, functions, len(source.classes), source.channels)
     # without convolutions, the first layer may read what preprocessing makes of an image
     reads_vectors = is_rows and all(row.kind != "conv" for row in config.model.layers(SOME_CLASSES))
     if path is not None:
@@ -298,15 +298,16 @@ def build_network(
     rule = functions["init"]
     name = config.init.target.rpartition(".")[2]
     settings: JsonObject = {"seed": config.seed, "name": name, "bias": config.init.bias}
+    outline = len(source.classes), source.channels
     network: ImageNetwork
     if config.model.rows is None:
-        network = module = _module_network(config, functions, source, flat_input)
+        network = module = module_network(config, functions, *outline, flat_input)
         mode: Literal["forward", "empirical"] = "forward"
         if config.init.mode == "empirical":
             mode = "empirical"
         init_report = module.initialize(rule, **settings, mode=mode, images=batch)
     else:
-        network = rows = _row_network(config, functions, source, flat_input)
+        network = rows = row_network(config, functions, *outline, flat_input)
         init_report = _fill_rows(config, rows, rule, batch, settings)
     _check_drawn(config, init_report)
 
@@ -342,50 +343,6 @@ def _check_drawn(config: RunConfig, init_report: list[LayerReport]) -> None:
                 f"init._target_={config.init.target} returns {asked} for {entry.layer}; it must "
                 "return the std that it asks for, a finite number that is not negative"
             )
-
-
-def _module_network(
-    config: RunConfig, functions: Functions, source: Source, flat_input: int | None
-) -> ModuleNetwork:
-    # imported late: a network of rows needs none of the tracing behind it
-    from rectifiers.models.external import ModuleNetwork
-
-    name = config.model.target
-    assert name is not None
-    if flat_input is not None:
-        raise InputError(
-            f"model._target_={name} needs images, and preprocess gives vectors; choose another"
-        )
-    return ModuleNetwork(
-        functions["model"],
-        functions["activation"],
-        name=name,
-        classes=len(source.classes),
-        channels=source.channels,
-        input_px=config.data.crop_px,
-    )
-
-
-def _row_network(
-    config: RunConfig, functions: Functions, source: Source, flat_input: int | None
-) -> Network:
-    px, signal = config.data.crop_px, config.data.signal
-    network = Network(
-        config.model.layers(len(source.classes)),
-        functions["activation"],
-        channels=source.channels,
-        input_px=px,
-        signal=signal,
-        norm=config.model.norm,
-        flat_input=flat_input,
-    )
-    if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
-        # activations with a state per element find its size in a forward pass
-        shape = (source.channels, 1 if signal else px, px) if flat_input is None else (flat_input,)
-        with torch.no_grad():
-            network.eval()(torch.zeros(1, *shape))
-        network.train()
-    return network
 
 
 def _forward(network: Network, x: Tensor) -> None:

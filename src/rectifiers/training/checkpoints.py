@@ -11,7 +11,7 @@ from torch import Tensor
 from rectifiers.runtime.console import say
 from rectifiers.runtime.errors import InputError, first_line, unreadable
 from rectifiers.runtime.files import atomic_file, check_zip, is_torch_zip
-from rectifiers.training.module import State
+from rectifiers.runtime.schema import JsonObject
 
 PathLike = str | os.PathLike[str]
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
@@ -32,7 +32,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self.roots = [Path(root).resolve() for root in roots]
 
     def save_checkpoint(
-        self, checkpoint: State, path: PathLike, storage_options: object = None
+        self, checkpoint: JsonObject, path: PathLike, storage_options: object = None
     ) -> None:
         path = Path(path)
         try:
@@ -45,10 +45,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def load_checkpoint(
         self, path: PathLike, map_location: object = None, weights_only: bool | None = None
-    ) -> State:
+    ) -> JsonObject:
         try:
             check_zip(Path(path))
-            checkpoint: State = torch.load(path, map_location="cpu", weights_only=True)
+            checkpoint: JsonObject = torch.load(path, map_location="cpu", weights_only=True)
             if "rectifiers" not in checkpoint:
                 raise ValueError("it is no checkpoint of a run, but of weights=<file> perhaps")
             state, saved = checkpoint["state_dict"], checkpoint["rectifiers"]

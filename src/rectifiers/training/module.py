@@ -1,11 +1,12 @@
 """The LightningModule: the loss, the epoch's numbers and the step rule."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pytorch_lightning as pl
 import torch
@@ -18,16 +19,23 @@ from rectifiers.data.datamodule import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.metrics import ErrorCounter, ResponseMeter
 from rectifiers.models.network import ImageNetwork
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runs.trust import config_of_text
 from rectifiers.runtime.distributed import all_gather, start_any
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, first_line, unreadable
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.tracking.loggers import logged
-from rectifiers.training.optim import Schedule
+from rectifiers.training.checkpoints import AtomicCheckpointIO, PathLike
+from rectifiers.training.networks import empty_network
+from rectifiers.training.optim import Schedule, build_schedule, configured_optimizer
+from rectifiers.training.targets import import_functions
 
 State = dict[str, Any]  # of a checkpoint, or a part of it
 # What Lightning, DDP and torch.compile put before all names of a network.
 WRAPPERS = ("network.", "module.", "_orig_mod.", "model.")
+MOST_UNITS = 2**20  # classes of images, or channels, that a file from elsewhere may ask for
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
 
@@ -56,6 +64,8 @@ class Classifier(pl.LightningModule):
     it.
 
     optimizer: returns the optimiser of a network. code: the fingerprint of the code that trains.
+    config: what `runs.trust.kept_text` returns, and channels, of an image: checkpoints keep both,
+    so that `load_from_checkpoint` needs nothing else.
     """
 
     def __init__(
@@ -69,11 +79,14 @@ class Classifier(pl.LightningModule):
         seed: int,
         run: str,
         code: str,
+        config: str,
+        channels: int,
     ) -> None:
         super().__init__()
         self.network, self.preprocess = network, preprocess
         self.build_optimizer, self.schedule = optimizer, schedule
         self.seed, self.run, self.codes = seed, run, [code]
+        self.config, self.classes, self.channels = config, classes, channels
         self.drop_epochs: list[int] = []
         self.history: list[JsonObject] = []
         self.stopped_by: str | None = None  # a callback that ended the training early
@@ -89,6 +102,54 @@ class Classifier(pl.LightningModule):
         self._epoch_so_far: list[State] | None = None
         self._bad_layer = ""
         self._step: Step
+
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls,
+        checkpoint_path: PathLike,
+        map_location: torch.device | str | None = None,
+        *,
+        trust: Collection[str] = (),
+    ) -> Self:
+        """Return the classifier of a checkpoint of a run, with the preprocessing and the weights
+        that it had: uint8 images [N, C, H, W] -> scores [N, classes].
+
+        The checkpoint needs no other file. It may be anybody's: nothing in it is executed, and its
+        configuration may name the functions alone that a test of a run from elsewhere may.
+
+        trust: modules whose functions it may name as well.
+
+        Raises:
+            InputError: where the file cannot be read, names a function that is not trusted, or is
+                of an older version, which kept no configuration.
+        """
+        path = Path(checkpoint_path)
+        checkpoint = AtomicCheckpointIO().load_checkpoint(path)
+        config, preprocess, classes, channels = _kept_parts(checkpoint, path, trust)
+
+        functions = import_functions(config)
+        network = empty_network(config, functions, classes, channels, preprocess.flat_output)
+        network.activation_checkpointing = config.activation_checkpointing
+        if config.channels_last:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+        classifier = cls(
+            network,
+            preprocess,
+            partial(configured_optimizer, config, functions),
+            build_schedule(config, functions),
+            classes=classes,
+            seed=config.seed,
+            run=checkpoint["rectifiers"]["run"],
+            code=code_fingerprint(),
+            config=checkpoint["rectifiers"]["config"],
+            channels=channels,
+        )
+        if config.trainer.precision == "64-true":
+            classifier.double()
+        classifier.on_load_checkpoint(checkpoint)
+        classifier.load_state_dict(checkpoint["state_dict"])
+        return classifier.to(map_location or "cpu").eval()
 
     def forward(self, images: Tensor) -> Tensor:
         return self.network(self.preprocess(images))
@@ -236,6 +297,10 @@ class Classifier(pl.LightningModule):
             "stopped_by": self.stopped_by,
             "began_at": self.began_at,
             "epoch_so_far": None,
+            "config": self.config,
+            "classes": self.classes,
+            "channels": self.channels,
+            "preprocess": self.preprocess.fitted(),
         }
         if len(self.history) == self.current_epoch:  # within an epoch
             # of each process by itself, because sums in another order differ in their last digit
@@ -276,6 +341,34 @@ class Classifier(pl.LightningModule):
         self.drop_epochs = self.schedule.drop_epochs(self._val_errors())
         self.unreadable = set(kept["unread"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
+
+
+def _kept_parts(
+    checkpoint: State, path: Path, trust: Collection[str]
+) -> tuple[RunConfig, Preprocess, int, int]:
+    """Return (configuration, preprocessing, number of classes, channels of an image) that a
+    checkpoint of any origin keeps."""
+    kept = checkpoint["rectifiers"]
+    if "config" not in kept:
+        raise InputError(
+            f"{path} is of an older version, which kept no configuration; test it by "
+            f"scripts/evaluate.py run={path.parent}"
+        )
+    try:
+        config = config_of_text(kept["config"], path, trust)
+        fitted, sizes = dict(kept["preprocess"]), (kept["classes"], kept["channels"])
+        tensors = [fitted["offset"], fitted["scale"]]
+        if fitted["matrix"] is not None:
+            tensors.append(fitted["matrix"])
+        if not all(isinstance(tensor, Tensor) for tensor in tensors):
+            raise ValueError("its preprocessing is no map of pixels")
+        if not all(type(size) is int and 0 < size <= MOST_UNITS for size in sizes):
+            raise ValueError("its numbers of classes and channels are none")
+        return config, Preprocess(**fitted), *sizes
+    except InputError:
+        raise
+    except Exception as error:  # what anybody wrote fails in as many ways as there are
+        raise unreadable(path, first_line(error), "give a checkpoint of a run") from error
 
 
 def refuse_other_run(checkpoint: State, run: str) -> None:

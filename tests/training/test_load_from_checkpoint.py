@@ -1,0 +1,129 @@
+"""`Classifier.load_from_checkpoint`: a checkpoint needs no other file, and is data."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import TINY, compose_config
+from rectifiers.runs.folder import Outcome
+from rectifiers.runtime.distributed import world
+from rectifiers.runtime.errors import InputError
+from rectifiers.training.build import build
+from rectifiers.training.checks import checked_functions
+from rectifiers.training.module import Classifier
+from rectifiers.training.train import open_together, train
+from rectifiers.training.train import test as run_tests
+
+SHORT = (*TINY, "trainer.max_epochs=1", "evaluation=center")
+
+
+def trained(place: Path, *overrides: str) -> Outcome:
+    places = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
+    return train(compose_config(*SHORT, *places, *overrides), {"data": "digits"})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Outcome:
+    return trained(tmp_path_factory.mktemp("finished"))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("preprocess=pca", "activation=maxout"),
+        ("model=resnet20", "model.width=0.125", "trainer.precision=64-true"),
+    ],
+)
+def test_a_checkpoint_alone_gives_the_runs_answers(overrides, tmp_path: Path) -> None:
+    typed = tuple(o for o in SHORT if not o.startswith(("model.", "model=")))
+    typed = (*typed, *overrides) if "model=resnet20" in overrides else (*SHORT, *overrides)
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    config = compose_config(*typed, *places)
+    run = train(config, {"data": "digits"})
+    alone = shutil.copy(run.path.with_name("last.ckpt"), tmp_path / "alone.ckpt")
+    loaded = Classifier.load_from_checkpoint(alone)
+    assert not loaded.training
+
+    functions = checked_functions(config)
+    source = open_together(config, functions, None)
+    other = build(config, functions, source, run.path.parent, world(), is_trained=True)
+    parts: Any = {"preprocess": loaded.preprocess, "network": loaded.network}
+    result = run_tests(replace(other, classifier=loaded, **parts), ["center"])["center"]
+    assert result.correct_mask == run.record.protocols["center"].correct_mask
+    assert result.nll == run.record.protocols["center"].nll
+
+
+def changed(finished: Outcome, place: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A copy of the run's checkpoint, of which `change` has made something else."""
+    path = place / "changed.ckpt"
+    content = torch.load(finished.path.with_name("last.ckpt"), weights_only=True)
+    change(content["rectifiers"])
+    torch.save(content, path)
+    return path
+
+
+def with_config(key: str, value: object) -> Callable[[dict[str, Any]], object]:
+    def change(kept: dict[str, Any]) -> None:
+        config = json.loads(kept["config"])
+        group, _, leaf = key.partition(".")
+        config[group][leaf] = value
+        kept["config"] = json.dumps(config)
+
+    return change
+
+
+HOSTILE = [
+    (with_config("activation._target_", "os.system"), r"trust=\[os\]"),
+    (with_config("optim._target_", "torch.load"), r"trust=\[torch\]"),
+    (with_config("preprocess.scale", "${oc.env:HOME}"), "is a reference"),
+    (with_config("model.width", "wide"), r"model\.width"),
+    (lambda kept: kept.update(config="[1]"), "is no mapping"),
+    (lambda kept: kept.update(config="{"), "cannot be read"),
+    (lambda kept: kept.update(config=3), "cannot be read"),
+    (lambda kept: kept.update(classes=-1), "numbers of classes"),
+    (lambda kept: kept.update(channels=True), "numbers of classes"),
+    (lambda kept: kept["preprocess"].update(offset="0"), "no map of pixels"),
+    (lambda kept: kept.pop("preprocess"), "cannot be read"),
+    (lambda kept: kept.update(classes=11), "of another network"),
+    (lambda kept: kept.pop("config"), "older version"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), HOSTILE)
+def test_what_a_checkpoint_may_not_ask_is_refused(
+    change, reason: str, finished: Outcome, tmp_path: Path
+) -> None:
+    path = changed(finished, tmp_path, change)
+    with pytest.raises(InputError, match=reason) as refused:
+        Classifier.load_from_checkpoint(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_function_of_a_trusted_module_is_loaded(
+    finished: Outcome, tmp_path: Path, monkeypatch
+) -> None:
+    source = """import torch
+class Mine(torch.nn.PReLU):
+    def __init__(self, channels, initial_slope):
+        super().__init__(channels, initial_slope)
+"""
+    (tmp_path / "my_own.py").write_text(source)
+    path = changed(finished, tmp_path, with_config("activation._target_", "my_own.Mine"))
+    with pytest.raises(InputError, match=r"trust=\[my_own\]"):
+        Classifier.load_from_checkpoint(path)
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded = Classifier.load_from_checkpoint(path, trust=["my_own"])
+    assert any(type(module).__name__ == "Mine" for module in loaded.network.modules())
+
+
+def test_a_checkpoint_keeps_no_place_of_the_machine(finished: Outcome) -> None:
+    kept = torch.load(finished.path.with_name("last.ckpt"), weights_only=True)["rectifiers"]
+    assert str(finished.path.parents[1]) not in kept["config"]
+    assert not {"runs_dir", "logger", "callbacks"} & json.loads(kept["config"]).keys()
