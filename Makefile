@@ -10,6 +10,7 @@ INSTALL := $(UV) pip install --quiet --python $(BIN)/python --build-constraints 
 READY := $(VENV)/.train
 COMPILE := src/rectifiers/runtime/compiling.py
 NATIVE := src/rectifiers/data/jpeg src/rectifiers/prelu
+MINIATURE := pipelines/miniature
 LIBRARY := src/rectifiers/prelu/library.so
 
 QUICK := 'not process and not slow and not gpu'
@@ -80,9 +81,9 @@ types: $(VENV)/.dev ## mypy on src, scripts and studies
 format: $(VENV)/.dev ## format the code and fix what ruff can
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format --quiet
 
-data: $(VENV)/.imagenet ## prepare the miniature ImageNet again, compare with dvc.lock
-	@PATH="$(abspath $(BIN)):$$PATH" dvc repro --force --quiet
-	@git diff --exit-code dvc.lock || { git checkout --quiet dvc.lock; \
+data: $(VENV)/.imagenet ## prepare the miniature ImageNet again, compare with its dvc.lock
+	@PATH="$(abspath $(BIN)):$$PATH" dvc repro --force --quiet $(MINIATURE)/dvc.yaml
+	@git diff --exit-code $(MINIATURE)/dvc.lock || { git checkout --quiet $(MINIATURE)/dvc.lock; \
 		echo "error: other bytes came out than dvc.lock pins, which stays as it was; dvc repro --force pins what comes out"; exit 1; }
 	@$(BIN)/python scripts/verify_data.py
 

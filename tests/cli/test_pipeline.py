@@ -21,8 +21,10 @@ from rectifiers.runtime.files import write_text
 
 BIN = Path(sys.executable).parent
 VERIFY = load_script("verify_data")
-PARTS = ("src", "conf", "scripts", "pipelines", "train.py", "dvc.yaml", "dvc.lock", "data.dvc")
-PARTS += (".dvcignore",)
+PARTS = ("src", "conf", "scripts", "pipelines", "train.py", "dvc.yaml", "data.dvc")
+PARTS += (".dvcignore", ".gitignore", "params.yaml")
+MINIATURE, LOCK = "pipelines/miniature/dvc.yaml", "pipelines/miniature/dvc.lock"
+STAGES = (f"{MINIATURE}:prepare", f"{MINIATURE}:statistics")
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,14 @@ def clone(root: Path) -> Clone:
 def made(tmp_path_factory) -> Clone:
     """A clone in which `dvc repro` ran."""
     here = clone(tmp_path_factory.mktemp("pipeline") / "clone")
-    here.good("dvc", "repro", "--quiet")
+    here.good("dvc", "repro", "--quiet", MINIATURE)
     return here
 
 
 @pytest.mark.process
 def test_repro_gives_the_pinned_bytes_once(made: Clone) -> None:
-    assert (made.root / "dvc.lock").read_bytes() == (ROOT / "dvc.lock").read_bytes()
-    again = made.good("dvc", "repro")
+    assert (made.root / LOCK).read_bytes() == (ROOT / LOCK).read_bytes()
+    again = made.good("dvc", "repro", MINIATURE)
     assert again.count("didn't change, skipping") == 4
     assert "Running stage" not in again
     assert (made.root / "data.dvc").read_bytes() == (ROOT / "data.dvc").read_bytes()
@@ -85,7 +87,6 @@ def whole(miniature: Expected, prepared: Path, tmp_path_factory) -> Path:
     """A project whose data lie where dvc.yaml puts them."""
     root = tmp_path_factory.mktemp("whole")
     shutil.copytree(ROOT / "pipelines", root / "pipelines")
-    shutil.copy(ROOT / "dvc.lock", root)
     shutil.copytree(miniature.archives["train"].path.parent, root / "data" / "raw" / "miniature")
     shutil.copytree(prepared, root / "data" / "prepared" / "miniature")
     script = load_script("prepare_imagenet")
@@ -151,10 +152,10 @@ def test_a_fresh_clone_trains_on_pulled_shards(made: Clone, tmp_path: Path) -> N
     store = tmp_path / "store"
     made.good("dvc", "remote", "add", "--default", "store", str(store))
     made.good("dvc", "remote", "modify", "store", "verify", "true")
-    made.good("dvc", "push", "--quiet", "prepare", "statistics")
+    made.good("dvc", "push", "--quiet", *STAGES)
     there = clone(tmp_path / "there")
     shutil.copy(made.root / ".dvc" / "config", there.root / ".dvc" / "config")
-    there.good("dvc", "pull", "--quiet", "prepare", "statistics")
+    there.good("dvc", "pull", "--quiet", *STAGES)
     options = """data=imagenet data.root=data/prepared/miniature data.val_per_class=2 model=mlp
         model.depth=2 model.hidden=16 data.resize_px=20 data.crop_px=16 trainer.max_epochs=1
         init.fc_std=null preprocess.scale=unit_rms data.batch_size=12 evaluation=center"""
@@ -171,7 +172,7 @@ def test_a_fresh_clone_trains_on_pulled_shards(made: Clone, tmp_path: Path) -> N
     largest.write_bytes(body)
     third = clone(tmp_path / "third")
     shutil.copy(made.root / ".dvc" / "config", third.root / ".dvc" / "config")
-    assert third.run("dvc", "pull", "prepare", "statistics").returncode != 0
+    assert third.run("dvc", "pull", *STAGES).returncode != 0
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def test_the_lock_has_every_requirement_of_every_extra() -> None:
         ("tests/support/golden.py", []),
         ("conf/data/digits.yaml", ["tests/runs"]),
         ("docs/index.md", ["tests/documents"]),
-        ("dvc.lock", []),
+        ("pipelines/miniature/dvc.lock", []),
     ],
 )
 def test_changed_file_has_mirroring_tests(changed: str, tests: list[str]) -> None:

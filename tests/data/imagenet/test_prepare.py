@@ -76,7 +76,9 @@ def test_prepared_images_are_those_of_the_folder(prepared: Path, unpacked: Path)
 
 
 def test_the_bytes_are_the_pinned_ones(prepared: Path) -> None:
-    lock = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]["prepare"]["outs"]
+    lock = yaml.safe_load((ROOT / "pipelines" / "miniature" / "dvc.lock").read_text())["stages"][
+        "prepare"
+    ]["outs"]
     pinned = {Path(out["path"]).name: out["md5"] for out in lock}
     assert file_md5(prepared / "manifest.json") == pinned["manifest.json"]
     assert different_files(prepared) == []
