@@ -8,6 +8,9 @@ TWINE_VERSION := 7.0.0
 UV := PATH="$$PATH:$(abspath $(BIN))" uv
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python --build-constraints requirements.lock
 READY := $(VENV)/.train
+# The lock's hashes are those of the builds with CUDA. uv knows where torch's other builds are (its --torch-backend), whose
+# versions satisfy the lock.
+TORCH_PINS = $$(grep -oE '^torch(vision)?==[0-9.]+' requirements.lock)
 COMPILE := src/rectifiers/runtime/compiling.py
 NATIVE := src/rectifiers/data/jpeg src/rectifiers/prelu
 MINIATURE := pipelines/miniature
@@ -24,17 +27,18 @@ NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sy
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) $(EXTRAS:%=$(VENV)/.%) ## create .venv for training; EXTRAS="wandb slurm" adds extras
+setup: $(READY) $(EXTRAS:%=$(VENV)/.%) ## create .venv for training; EXTRAS="wandb slurm" adds extras, TORCH=cpu takes torch without CUDA
 
 # uv where the machine has it, else uv through pip. The package itself is editable.
 $(VENV)/.made: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$$($(PYTHON) --version) is too old: rectifiers needs Python 3.11 or newer; call make PYTHON=<one>"; exit 1; }
-	@echo "Setting up $(VENV) (once; on Linux 5.8 GB, 4.6 GB of them CUDA, without which torchvision does not import) ..."
+	@echo "Setting up $(VENV) (once; on Linux 5.8 GB, 4.6 GB of them CUDA; less with TORCH=cpu) ..."
 	@rm -rf $(VENV)
 	@if command -v uv >/dev/null; then uv venv --quiet --python "$$(command -v $(PYTHON))" $(VENV); \
 		else $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); fi
 	@$(INSTALL) --no-deps --editable .
+	@test -z "$(TORCH)" || $(INSTALL) --torch-backend "$(TORCH)" $(TORCH_PINS)
 	@touch $@
 
 # $(VENV)/.train, .dev, .docs, ...: an extra, beside `train`. The stamp comes last, and what was interrupted is installed again. Bytecode is
@@ -106,6 +110,7 @@ card: $(VENV)/.report $(VENV)/.benchmark $(LIBRARY) ## benchmark ACTIVATION=mish
 	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT))
 
 docs: $(VENV)/.docs ## build the documentation into site/
+	@echo "Building site/: a minute, and some minutes the first time, when the notebooks run ..."
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -c docs -d .cache/sphinx . site
 	@echo site/index.html
 

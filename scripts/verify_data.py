@@ -23,12 +23,15 @@ REMEDY = (
 
 
 def pinned_files(project: Path) -> dict[Path, str]:
-    """Return the md5 of every pinned file by its path below the project."""
+    """Return the md5 of every pinned file of a data set by its path below the project; the lock of
+    the project's own folder is of a training."""
     pins = {
         path: md5
         for lock in locks(project)
+        if lock.parent != project
         for path, md5 in locked_outs(lock).items()
-        if not md5.endswith(".dir") and (lock.parent == project or (project / path).is_file())
+        if not md5.endswith(".dir")
+        and (lock.parent.name == "miniature" or (project / path).is_file())
     }
     for listed in sorted(project.glob("pipelines/*/archives.yaml")):
         for archive in read_expected(listed).archives.values():
