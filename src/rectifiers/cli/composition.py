@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.hints import EMPTY, OPTIONAL, explain
 from rectifiers.runs.config import PATHS, RunConfig
+from rectifiers.runs.options import options_text
 from rectifiers.runs.sections import DOTTED_NAME, KEYS_OF_TRAINER, Model
 from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
@@ -52,6 +53,7 @@ def _over_root(numbers: Sequence[float], width: float) -> ListConfig:
 # Hydra 1.4's OmegaConf gives the name of an older, other function to the one that 1.3 calls new.
 _register = OmegaConf.register_new_resolver if VERSION_BASE else OmegaConf.register_resolver
 _register("over_root", _over_root)  # conf/small_fc.yaml uses it
+_register("option_groups", options_text)  # conf/train.yaml prints it by --help
 _register("minus", lambda a, b: a - b)  # conf/scheduler/cosine.yaml uses it
 
 

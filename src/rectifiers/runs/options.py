@@ -18,6 +18,22 @@ def options(group: str) -> list[str]:
     return sorted(path.as_posix() for path in paths)
 
 
+def options_text() -> str:
+    """Return the groups with their options, a line each, for --help: what a network is made of
+    first, and of the claims, which are many, their number."""
+    first = ("data", "model", "activation", "init")
+    lines = []
+    for group in (*first, *(group for group in GROUPS if group not in first)):
+        names = options(group)
+        if group == "claim":
+            lines.append(
+                f"claim: the settings of {len(names)} claims; results/CLAIMS.md lists them"
+            )
+        else:
+            lines.append(f"{group}: {', '.join(names)}")
+    return "\n".join(lines)
+
+
 @functools.cache
 def keys_of_conf() -> dict[str, list[str]]:
     """Return the dotted keys of conf/, with the options that have each; none for a key that every
