@@ -225,3 +225,22 @@ def test_imagenets_stages_run_on_the_miniature(miniature, tmp_path) -> None:
     wrong.write_bytes(body)
     assert here.run(*repro).returncode != 0
     assert (here.root / "data.dvc").read_text() == text
+
+
+@pytest.mark.process
+def test_training_stage_feeds_metrics_and_plots(tmp_path: Path) -> None:
+    """An experiment with its own choices, beside the metrics that git keeps."""
+    here = clone(tmp_path / "clone")
+    (here.root / "results" / "dvc").mkdir(parents=True)
+    for name in ("metrics.json", "epochs.csv"):
+        shutil.copy(ROOT / "results" / "dvc" / name, here.root / "results" / "dvc" / name)
+    here.commit()
+    small = "data=digits8 model=mini activation=relu trainer.max_epochs=1".split()
+    changes = [part for setting in small for part in ("-S", setting)]
+    here.good("dvc", "exp", "run", *changes)
+    assert (here.root / "data" / "trained" / "last.ckpt").is_file()
+    metrics = json.loads(here.good("dvc", "metrics", "diff", "--json"))
+    assert "test.center.error_top1" in metrics["diff"]["results/dvc/metrics.json"]
+    params = json.loads(here.good("dvc", "params", "diff", "--json"))
+    assert params["diff"]["params.yaml"]["activation"] == {"old": "prelu", "new": "relu"}
+    assert "failed to load" not in here.run("dvc", "plots", "diff").stderr
