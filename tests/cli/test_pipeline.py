@@ -235,7 +235,7 @@ def test_training_stage_feeds_metrics_and_plots(tmp_path: Path) -> None:
     for name in ("metrics.json", "epochs.csv"):
         shutil.copy(ROOT / "results" / "dvc" / name, here.root / "results" / "dvc" / name)
     here.commit()
-    small = "data=digits8 model=mini activation=relu trainer.max_epochs=1".split()
+    small = ["data=digits8", "model=mini", "activation=relu", "trainer.max_epochs=1"]
     changes = [part for setting in small for part in ("-S", setting)]
     here.good("dvc", "exp", "run", *changes)
     assert (here.root / "data" / "trained" / "last.ckpt").is_file()
