@@ -131,7 +131,7 @@ class Classifier(pl.LightningModule):
         network = empty_network(config, functions, classes, channels, preprocess.flat_output)
         network.activation_checkpointing = config.activation_checkpointing
         if config.channels_last:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            network.to(memory_format=torch.channels_last)
 
         classifier = cls(
             network,
