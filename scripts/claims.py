@@ -30,6 +30,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
+RUNS = Path("runs") / "claims"
 # of a claim's runs beside its arm: W&B is not asked for hundreds of runs of seconds, and one thread
 # gives equal bits
 ALWAYS = ("logger=none", "threads=1")
@@ -160,9 +161,8 @@ def main() -> None:
             text = "runs at a time (default: one per core; on a GPU, one)"
             add("--jobs", type=int, help=text)
             add("--again", action="store_true", help="also make runs that results/claims has")
-            add(
-                "--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)"
-            )
+            text = f"the folder of runs (default: {RUNS})"
+            add("--runs", type=Path, default=RUNS, help=text)
 
     options, rest = parser.parse_known_args()
     if wrong := [word for word in rest if word.startswith("-")]:

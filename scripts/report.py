@@ -36,6 +36,7 @@ from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_re
 from rectifiers.results.frame import known as known_experiments
 from rectifiers.results.run_tables import print_record
 from rectifiers.runs import record as records
+from rectifiers.runs.folder import record_paths
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, say
@@ -58,9 +59,9 @@ CHECKS = (
 Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same in words
 
 
-def show(runs: Path, filters: list[str]) -> Outcome:
-    """Print the runs that match the filters, with their test errors."""
-    selected = listing.select(known_runs(runs), filters)
+def show(runs: Path, filters: list[str], every: bool) -> Outcome:
+    """Print the runs that match the filters, the newest first, with their test errors."""
+    selected = listing.select(known_runs(runs, nested=every), filters)
     protocols = [text.partition("=")[2] for text in filters if text.startswith("protocol=")]
     usual = listing.usual_protocol(selected)
     protocol = protocols[-1].partition(",")[0] if protocols else usual
@@ -133,10 +134,10 @@ def draw_failures(
     return True
 
 
-def known_runs(runs: Path) -> list[listing.Run]:
-    """Return the collected runs and those of `runs`."""
+def known_runs(runs: Path, *, nested: bool = True) -> list[listing.Run]:
+    """Return the collected runs and those of `runs`; with `nested` those in folders within, too."""
     check_runs(runs)
-    return listing.gather(RESULTS / "records", runs)
+    return listing.gather(RESULTS / "records", runs, nested=nested)
 
 
 def check_runs(runs: Path) -> None:
@@ -150,7 +151,7 @@ def collect(runs: Path) -> Outcome:
     reason."""
     check_runs(runs)
     copied, of_claims, left_out = [], [], {}
-    for path in sorted(runs.glob("*/record.json")):
+    for path in record_paths(runs):
         try:
             record = records.load(path)
             is_of_claim = str(experiment_of(record.trainings[0].choices)).startswith(CLAIM)
@@ -422,6 +423,14 @@ OF_FILES = {
     }
 }
 FILTERS = "filters, as in activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
+OF_SHOW: dict[str, dict[str, Any]] = {
+    "--all": {
+        "action": "store_true",
+        "dest": "every",
+        "help": "also runs of searches, claims and cards, which are in folders within",
+    },
+    "filters": {"nargs": "*", "metavar": "key=value", "help": FILTERS},
+}
 A_RUN = {"help": "a run id, the beginning of one, or the path of a record"}
 OF_CLASSES: dict[str, dict[str, Any]] = {
     "run": {"help": A_RUN["help"]},
@@ -451,7 +460,7 @@ OF_WANDB: dict[str, dict[str, Any]] = {
     },
 }
 COMMANDS: dict[str, tuple[Any, dict[str, dict[str, Any]]]] = {
-    "show": (show, OF_RUNS | {"filters": {"nargs": "*", "metavar": "key=value", "help": FILTERS}}),
+    "show": (show, OF_RUNS | OF_SHOW),
     "diff": (diff, OF_RUNS | {"A": A_RUN, "B": A_RUN}),
     "classes": (classes, OF_RUNS | OF_CLASSES),
     "collect": (collect, OF_RUNS),

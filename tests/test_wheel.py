@@ -76,7 +76,7 @@ def test_the_wheel_holds_code_and_configuration(installed: Path) -> None:
 def test_an_installed_package_trains_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
     done = call(installed, tmp_path, *TINY, "trainer.max_epochs=1", "activation=prelu", "init=he")
     assert done.returncode == 0, done.stderr
-    (path,) = (tmp_path / "runs").glob("*/record.json")
+    (path,) = (tmp_path / "runs").glob("[0-9a-f]*/record.json")
     assert done.stdout.splitlines()[-1] == str(path.relative_to(tmp_path))
     provenance = json.loads(path.read_text())["provenance"]
     assert provenance["code"] == code_fingerprint()  # the code of the wheel is the checkout's

@@ -96,6 +96,13 @@ def test_every_task_is_what_its_hash_says(monkeypatch) -> None:
             entry.config(task.model_copy(update={"overrides": ("model=mlp",)}))
 
 
+def test_runs_of_cards_have_their_folder() -> None:
+    task = benchmark().tasks["deep50"]
+    for places, folder in ((), "runs/cards"), (["runs_dir=mine"], "mine"):
+        config = Entry.of(["activation=elu", *places]).config(task)
+        assert str(config.runs_dir) == folder
+
+
 def test_benchmark_hash_covers_all_but_titles() -> None:
     plain = benchmark().model_dump(mode="json")
     first = next(iter(plain["tasks"]))
@@ -287,7 +294,7 @@ def test_results_that_were_made_elsewhere_stay(
     whole = run_entry(tiny_entry, "quick", before=pilot)
     assert (whole.gap("tiny"), whole.cost) == (None, 1.5)
     assert whole.runs[:-1] == pilot.runs
-    assert len(list(tmp_path.glob("runs/*/record.json"))) == 1  # what was missing
+    assert len(list(tmp_path.glob("runs/[0-9a-f]*/record.json"))) == 1  # what was missing
     asked: list[Overrides] = []
     monkeypatch.setattr(running, "run_all", lambda runs, *_: asked.extend(runs) or {})
     dirty = [run.model_copy(update={"commit": "c0dec0de-dirty"}) for run in complete.runs]

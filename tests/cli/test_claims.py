@@ -109,26 +109,28 @@ def test_a_claim_is_run_broken_completed_and_judged(project: Path) -> None:
         return done.stdout if "--json" in arguments else done.stdout + done.stderr
 
     def stamps() -> list[int]:
-        return [(place / "runs" / name / "record.json").stat().st_mtime_ns for name in names]
+        return [
+            (place / "runs" / "claims" / name / "record.json").stat().st_mtime_ns for name in names
+        ]
 
     answer = call("scripts/claims.py", "run", "signal", "--jobs", "2")
     assert "missing runs: 20" in answer
     assert "runs to do: 20, at a time: 2" in answer
-    names = sorted(path.parent.name for path in place.glob("runs/*/record.json"))
+    names = sorted(path.parent.name for path in place.glob("runs/claims/[0-9a-f]*/record.json"))
     assert len(names) == 20
     kept = stamps()
-    shutil.rmtree(place / "runs" / names[3])
+    shutil.rmtree(place / "runs" / "claims" / names[3])
     assert "missing runs: 1\n" in call("scripts/claims.py", "run", "signal")
     changed = [one != other for one, other in zip(kept, stamps(), strict=True)]
     assert changed == [name == names[3] for name in names]
     assert "missing runs: 0\n" in call("scripts/claims.py", "run", "signal")
 
-    record = records.load(place / "runs" / names[0] / "record.json")
+    record = records.load(place / "runs" / "claims" / names[0] / "record.json")
     assert exclusion_reason(record) == "it is of a claim"
     assert "not committed" in str(claim_exclusion_reason(record))  # a copy outside of any checkout
     assert "left out" in call("scripts/report.py", "collect")
     for name in names:
-        path = place / "runs" / name / "record.json"
+        path = place / "runs" / "claims" / name / "record.json"
         records.write(path, altered(records.load(path), {"provenance.git_dirty": False}))
     assert json.loads(call("scripts/report.py", "collect", "--json"))["claims"] == names
     verdicts = json.loads(call("scripts/report.py", "claims", "--json"))["verdicts"]

@@ -98,6 +98,23 @@ def test_a_run_is_tested_by_name_or_folder(evaluate_py, finished: Outcome, folde
     assert (folder / "last.ckpt").read_bytes() == checkpoint
 
 
+@pytest.mark.parametrize("place", ["claims", "searches/older"])
+def test_nested_run_is_found_by_its_id(finished: Outcome, tmp_path: Path, place: str) -> None:
+    runs = tmp_path / "runs"
+    nested = shutil.copytree(finished.path.parent, runs / place / finished.record.run)
+    for name in (nested.name, nested.name[:6], str(nested)):
+        config, _, _ = of_run(name, {"runs_dir": str(runs)})
+        assert config.runs_dir == runs / place
+    outer = shutil.copytree(nested, runs / nested.name)
+    assert of_run(outer.name[:6], {"runs_dir": str(runs)})[0].runs_dir == runs
+
+
+def test_latest_link_names_a_run(finished: Outcome) -> None:
+    for link in (finished.path.parent.parent / "latest", finished.path.parent):
+        config, _, _ = of_run(str(link), {})
+        assert config.runs_dir == finished.path.parent.parent
+
+
 @pytest.mark.process
 def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     """From kept scores it says what the networks say together, by every protocol and through the

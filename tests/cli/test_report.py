@@ -1,6 +1,7 @@
 """scripts/report.py: every sub-command answers in words and in JSON."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,12 @@ import pytest
 from conftest import ROOT, compose_config, load_script
 from made_up import altered, result
 from rectifiers.runs import record as records
+from rectifiers.runs.folder import link_run
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import Outcome, train
 
 FIRST = "0a3802792865"
+PLACES = ("", "claims", "searches", "cards/mine")
 
 
 @pytest.fixture
@@ -57,7 +60,66 @@ def said(report: ModuleType, monkeypatch, capsys) -> Any:
 def test_show_prints_a_line_a_run(said: Any) -> None:
     lines = said("show", "data=digits").splitlines()
     (line,) = (line for line in lines if FIRST in line)
-    assert line.split() == [FIRST, "table2/prelu", "prelu", "0", "1.78", "0.90", "to", "3.47"]
+    cells = line.split()
+    assert cells[:8] == [FIRST, "table2/prelu", "prelu", "0", "1.78", "0.90", "to", "3.47"]
+    assert cells[8] == "0:48:17"
+    assert cells[9:12] == ["python", "train.py", "experiment=table2/prelu"]
+
+
+def test_show_lists_the_newest_run_first(said: Any, tmp_path: Path) -> None:
+    record = records.load(tmp_path / "results" / "records" / f"{FIRST}.json")
+    for seed, written in ((7, 1000), (8, 3000), (9, 2000), (10, 2**60)):
+        own = altered(record, {"science.seed": seed})
+        path = tmp_path / "runs" / own.run / "record.json"
+        records.write(path, own)
+        if written < 2**40 or can_hold(path, written):
+            os.utime(path, (written, written))
+    rows = json.loads(said("show", "data=digits", "--json"))
+    dated = [row["seed"] for row in rows if row["date"] is not None]
+    assert dated == [10, 8, 9, 7]
+    assert [row["origin"] for row in rows] == [*["own"] * 4, *["committed"] * 3]
+    assert "1970-01-01" in said("show", "data=digits")
+
+
+def can_hold(path: Path, written: int) -> bool:
+    """Whether the file system has room for a time that is later than a calendar."""
+    try:
+        os.utime(path, (written, written))
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def test_nested_runs_are_shown_when_asked(said: Any, tmp_path: Path) -> None:
+    record = records.load(tmp_path / "results" / "records" / f"{FIRST}.json")
+    runs = {place: altered(record, {"science.seed": seed}) for seed, place in enumerate(PLACES, 7)}
+    for place, own in runs.items():
+        records.write(tmp_path / "runs" / place / own.run / "record.json", own)
+    outer, *inner = (own.run for own in runs.values())
+    usual = said("show")
+    assert outer in usual
+    assert not any(run in usual for run in inner)
+    every = said("show", "--all")
+    assert all(run in every for run in (outer, *inner))
+    assert inner[0] in said("show", "--runs", "runs/claims")
+    assert inner[1] in said("diff", inner[1], FIRST)  # which asks for it
+
+
+def test_collect_finds_nested_runs_and_follows_no_link(said: Any, tmp_path: Path) -> None:
+    record = records.load(tmp_path / "results" / "records" / f"{FIRST}.json")
+    made = {place: altered(record, {"science.seed": seed}) for seed, place in enumerate(PLACES, 7)}
+    for place, own in made.items():
+        folder = tmp_path / "runs" / place / own.run
+        records.write(folder / "record.json", own)
+        link_run(folder, "name")
+    secret = altered(record, {"science.seed": 99})
+    records.write(tmp_path / "elsewhere" / secret.run / "record.json", secret)
+    (tmp_path / "runs" / secret.run).symlink_to(tmp_path / "elsewhere" / secret.run)
+    (tmp_path / "runs" / "more").symlink_to(tmp_path / "elsewhere")
+    answer = json.loads(said("collect", "--json"))
+    copied = [Path(path).stem for path in answer["copied"]]
+    assert sorted(copied) == sorted(own.run for own in made.values())
+    assert answer["left_out"] == {}
 
 
 def test_local_and_committed_runs_stand_side_by_side(said: Any, tmp_path: Path) -> None:
@@ -67,8 +129,9 @@ def test_local_and_committed_runs_stand_side_by_side(said: Any, tmp_path: Path) 
     own, committed = (
         line.split() for line in said("show", f"run={FIRST}").splitlines() if FIRST in line
     )
-    assert own == [FIRST, "own", "0123456789ab", "2.00", "1.06", "to", "3.76"]
-    assert committed == [FIRST, "committed", "9ca19b9840f9", "1.78", "0.90", "to", "3.47"]
+    assert own[0] == committed[0] == FIRST
+    assert own[3:] == ["own", "0123456789ab", "2.00", "1.06", "to", "3.76"]
+    assert committed[1:] == ["-", "committed", "9ca19b9840f9", "1.78", "0.90", "to", "3.47"]
     answer = json.loads(said("diff", FIRST[:5], f"results/records/{FIRST}.json", "--json"))
     assert answer["runs"] == [f"{FIRST} (own)", f"{FIRST} (committed)"]
     assert answer["results"]["ten_view"]["top1_error_pct"] == [2.0, pytest.approx(16 / 9)]

@@ -86,13 +86,13 @@ def stop(process: subprocess.Popen[str], number: signal.Signals) -> tuple[Any, s
 def test_stopped_runs_continue_with_equal_bits(tmp_path, number, status) -> None:
     runs = [run_of(tmp_path, *LONG, f"seed={seed}") for seed in (0, 1)]
     process = start_runner(*runs)
-    wait_for(lambda: len(list(tmp_path.glob("runs/*/last.ckpt"))) == 2, process)
+    wait_for(lambda: len(list(tmp_path.glob("runs/[0-9a-f]*/last.ckpt"))) == 2, process)
     children, told = stop(process, number)
     assert process.returncode == status
     assert told.count(f"stopped by {number.name} with its runs, 0 of 2 done; ") == 1
     assert "Traceback" not in told
     assert not psutil.wait_procs(children, timeout=60)[1]
-    assert not list(tmp_path.glob("runs/*/record.json"))
+    assert not list(tmp_path.glob("runs/[0-9a-f]*/record.json"))
     again = start_runner(*runs)
     assert again.wait(timeout=200) == 0
     straight = run_of(tmp_path / "straight", *LONG, "seed=0")
@@ -157,7 +157,7 @@ def test_loaders_of_pooled_runs_fork(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.process
 def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
     process = start_runner(run_of(tmp_path, "trainer.max_epochs=100000"))
-    wait_for(lambda: list(tmp_path.glob("runs/*/last.ckpt")), process)
+    wait_for(lambda: list(tmp_path.glob("runs/[0-9a-f]*/last.ckpt")), process)
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     assert not psutil.wait_procs(children, timeout=60)[1]
@@ -219,7 +219,7 @@ def test_joblib_skips_finished_runs(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert told.count(f"error: {TOO_LARGE} is more than the 1347 training images") >= 2
     assert "Traceback" not in told
-    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/record.json")]
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/[0-9a-f]*/record.json")]
     assert sorted(record["science"]["seed"] for record in records) == [0, 1]
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     assert {record["provenance"]["machine"]["threads"] for record in records} == {threads}
@@ -236,7 +236,7 @@ def test_a_signal_ends_joblibs_workers(tmp_path: Path, number: signal.Signals, s
     places = alone(tmp_path)[2:]
     command = [sys.executable, "train.py", *JOBLIB, *TINY, *places, *LONG[1:], "seed=0,1"]
     process = start([*command, "trainer.max_epochs=100000"], new=True, start_new_session=True)
-    wait_for(lambda: len(list(tmp_path.glob("runs/*/last.ckpt"))) == 2, process)
+    wait_for(lambda: len(list(tmp_path.glob("runs/[0-9a-f]*/last.ckpt"))) == 2, process)
     children, told = stop(process, number)
     assert process.returncode == status, told
     assert not psutil.wait_procs(children, timeout=60)[1]
@@ -256,7 +256,7 @@ def test_hydras_submitit_launcher_and_optuna_sweeper(tmp_path, overrides, runs) 
     process = start([*command, *alone(tmp_path)[2:]], new=True)
     _, told = process.communicate(timeout=300)
     assert process.returncode == 0, told
-    assert len(list(tmp_path.glob("runs/*/record.json"))) == runs
+    assert len(list(tmp_path.glob("runs/[0-9a-f]*/record.json"))) == runs
 
 
 def test_seed_with_a_leading_zero_is_rejected(tmp_path: Path) -> None:

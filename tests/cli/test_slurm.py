@@ -76,20 +76,20 @@ def test_requeued_job_has_equal_bits(environment: dict[str, str], tmp_path: Path
     for place in (whole, cut):
         place.mkdir()
     submit(environment, whole)
-    wait_for(lambda: list(whole.glob("runs/*/record.json")))
+    wait_for(lambda: list(whole.glob("runs/[0-9a-f]*/record.json")))
     job = submit(environment, cut)
-    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")))
+    wait_for(lambda: list(cut.glob("runs/[0-9a-f]*/metrics.csv")))
     call(environment, "scancel", "-s", "USR1", job)
     wait_for(lambda: "PD" in call(environment, "squeue", "-h", "-o", "%t"))
     assert "stopped by SIGUSR1 after step " in (cut / "job.txt").read_text()
-    assert not list(cut.glob("runs/*/record.json"))
+    assert not list(cut.glob("runs/[0-9a-f]*/record.json"))
     time.sleep(10)  # the nodes refuse a job whose credential they have just revoked
     call(environment, "scontrol", "update", f"JobId={job}", "StartTime=now")
-    wait_for(lambda: list(cut.glob("runs/*/record.json")))
+    wait_for(lambda: list(cut.glob("runs/[0-9a-f]*/record.json")))
     assert "continuing from" in (cut / "job.txt").read_text()
     states, found = [], []
     for place in (whole, cut):
-        (path,) = place.glob("runs/*/record.json")
+        (path,) = place.glob("runs/[0-9a-f]*/record.json")
         found.append(numbers(records.load(path)))
         states.append(torch.load(path.parent / "last.ckpt", weights_only=True)["state_dict"])
         assert records.load(path).compute["processes"] == 2
@@ -102,4 +102,4 @@ def test_hydras_launcher_makes_a_job_of_every_run(environment, tmp_path) -> None
     small = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=30"]
     overrides = [*TINY, "trainer.max_epochs=1", "seed=0,1", *small, *places]
     call(environment, sys.executable, "train.py", "--multirun", *overrides)
-    assert len(list(tmp_path.glob("runs/*/record.json"))) == 2
+    assert len(list(tmp_path.glob("runs/[0-9a-f]*/record.json"))) == 2

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess, run
+from typing import Any
 
 import pytest
 import torch
@@ -197,6 +198,15 @@ def test_what_all_processes_refuse_is_said_once(overrides, sentence, tmp_path) -
     assert done[0].stderr.splitlines()[-1].startswith(f"error: {sentence}")
 
 
+def records_by(records: list[dict[str, Any]], activation: str, seed: int) -> str:
+    (run,) = (
+        record["run"]
+        for record in records
+        if (record["choices"]["activation"], record["science"]["seed"]) == (activation, seed)
+    )
+    return run
+
+
 @pytest.mark.process
 def test_a_sweep_runs_each_of_its_runs_once(tmp_path: Path) -> None:
     small = (*TINY, "trainer.max_epochs=1")
@@ -204,11 +214,15 @@ def test_a_sweep_runs_each_of_its_runs_once(tmp_path: Path) -> None:
     sweep = ("--multirun", *small, *places(tmp_path), *values)
     first = train(*sweep)
     assert first.returncode == 0, first.stderr
-    paths = sorted(tmp_path.glob("runs/*/record.json"))
+    paths = sorted(tmp_path.glob("runs/[0-9a-f]*/record.json"))
     records = [json.loads(path.read_text()) for path in paths]
     found = {(record["choices"]["activation"], record["science"]["seed"]) for record in records}
     assert found == {(a, s) for a in ("relu", "prelu", "prelu_shared") for s in range(3)}
     assert [record["run"] for record in records] == [path.parent.name for path in paths]
+    links = {path.resolve().name for path in (tmp_path / "runs" / "by-name").iterdir()}
+    assert links == {record["run"] for record in records}
+    last = records_by(records, "prelu_shared", 2)
+    assert (tmp_path / "runs" / "latest").resolve().name == last
     stamps = [p.stat().st_mtime_ns for p in paths]
     second = start("-c", WHAT_WAS_IMPORTED, *sweep)
     assert second.stdout.count("This run exists already. rerun=true runs it again.") == 9
@@ -218,7 +232,7 @@ def test_a_sweep_runs_each_of_its_runs_once(tmp_path: Path) -> None:
     folders = (f"runs_dir={tmp_path}/alone", f"cache_dir={tmp_path}/c")
     alone = train(*small, *folders, "activation=prelu_shared", "seed=2")
     assert alone.returncode == 0, alone.stderr
-    one = json.loads(next(tmp_path.glob("alone/*/record.json")).read_text())
+    one = json.loads(next(tmp_path.glob("alone/[0-9a-f]*/record.json")).read_text())
     typed = [typed for typed in small if not typed.startswith("logger")]
     assert one["overrides"] == [*typed, "activation=prelu_shared", "seed=2"]
     same = json.loads((tmp_path / "runs" / one["run"] / "record.json").read_text())
@@ -234,7 +248,7 @@ def test_a_failed_run_does_not_stop_the_sweep(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: optim.lr=abc: should be")
     assert "HYDRA" not in done.stderr
-    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/record.json")]
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/[0-9a-f]*/record.json")]
     assert sorted(record["status"] for record in records) == ["diverged", "finished"]
 
 
@@ -254,8 +268,9 @@ def test_devices_start_the_command_again_under_torchrun(tmp_path: Path, sweep: l
     command = [sys.executable, "train.py", *sweep, *TINY, *places(tmp_path), "trainer=ddp_cpu"]
     done = run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/record.json")]
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/[0-9a-f]*/record.json")]
     assert [record["compute"]["processes"] for record in records] == [2] * (2 if sweep else 1)
+    assert len(list((tmp_path / "runs" / "by-name").iterdir())) == len(records)
 
 
 @pytest.mark.process

@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from made_up import training
@@ -31,6 +32,15 @@ def test_slopes_of_other_layers_stand_alone() -> None:
         assert "0.250" in text
         assert "paper's" not in text
         assert "Table 1" not in text
+
+
+@pytest.mark.parametrize(
+    ("model", "is_papers"),
+    [("small14", True), ("small14_32", True), ("mlp", False), ("resnet20", False), (None, False)],
+)
+def test_only_the_papers_network_names_the_paper(model: str | None, is_papers: bool) -> None:
+    text = printed(choices={"model": model}, slopes={"fc_1": SPREAD})
+    assert ("paper" in text) == is_papers
 
 
 def test_learned_parameters_have_a_table() -> None:

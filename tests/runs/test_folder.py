@@ -14,7 +14,16 @@ from conftest import TINY, compose_config
 from made_up import diverged, result, training
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import begin, find, run_folder, run_lock, scores_path
+from rectifiers.runs.folder import (
+    begin,
+    find,
+    link_run,
+    readable_name,
+    record_paths,
+    run_folder,
+    run_lock,
+    scores_path,
+)
 from rectifiers.runs.identity import science
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
@@ -114,3 +123,98 @@ def test_what_a_run_lacks(tmp_path: Path) -> None:
     records.write(folder / "record.json", diverged())  # as of a folder that was copied
     with pytest.raises(InputError, match=r"record.json is of run .*; remove it"):
         find(config)
+
+
+def made_runs(base: Path, *names: str) -> list[Path]:
+    """Folders with a record each, below `base`."""
+    for name in names:
+        (base / name).mkdir(parents=True)
+        (base / name / "record.json").touch()
+    return [base / name / "record.json" for name in names]
+
+
+def test_nested_runs_are_found_on_request(tmp_path: Path) -> None:
+    names = ("b", "a", "claims/d", "searches/older/c")
+    paths = made_runs(tmp_path / "runs", *names)
+    made_runs(tmp_path / "runs", "replaced/a-1", "claims/replaced/d-1", ".hidden/e", "a/inner")
+    assert record_paths(tmp_path / "runs", nested=False) == [paths[1], paths[0]]
+    assert record_paths(tmp_path / "runs") == [paths[1], paths[0], *paths[2:]]
+    assert record_paths(tmp_path / "none") == []
+
+
+def test_links_to_runs_are_not_followed(tmp_path: Path) -> None:
+    (path,) = made_runs(tmp_path / "runs", "a")
+    made_runs(tmp_path / "elsewhere", "b", "c")
+    link_run(path.parent, "readable")
+    (tmp_path / "runs" / "b").symlink_to(tmp_path / "elsewhere" / "b")
+    (tmp_path / "runs" / "claims").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "runs" / "by-name" / "c").symlink_to(tmp_path / "elsewhere" / "c")
+    (tmp_path / "runs" / "loop").symlink_to(tmp_path / "runs")
+    assert record_paths(tmp_path / "runs") == [path]
+
+
+def test_links_lead_to_the_run(tmp_path: Path) -> None:
+    for name in ("a", "b", "a"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        link_run(tmp_path / name, f"relu-{name}")
+    assert os.readlink(tmp_path / "latest") == "a"
+    links = {path.name: path.resolve() for path in (tmp_path / "by-name").iterdir()}
+    assert links == {"relu-a": tmp_path / "a", "relu-b": tmp_path / "b"}
+
+
+def test_links_replace_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "latest").write_text("mine")
+    (tmp_path / "by-name").symlink_to(tmp_path / "victim")
+    link_run(tmp_path / "run", "name")
+    assert (tmp_path / "latest").read_text() == "mine"
+    assert not list((tmp_path / "victim").iterdir())
+    (tmp_path / "by-name").unlink()
+    (tmp_path / "by-name").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "latest").unlink()
+    (tmp_path / "latest").mkdir()
+    link_run(tmp_path / "run", "name")
+    assert not list((tmp_path / "latest").iterdir())
+
+
+def test_a_file_system_without_links_is_no_error(tmp_path: Path, monkeypatch, capfd) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    (tmp_path / "run").mkdir()
+    link_run(tmp_path / "run", "name")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_processes_link_at_once(tmp_path: Path) -> None:
+    forking = multiprocessing.get_context("fork")
+
+    def link(name: str) -> None:
+        for _ in range(50):
+            link_run(tmp_path / name, "shared")
+            assert (tmp_path / "latest").is_dir()
+
+    names = ["a", "b"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    processes = [forking.Process(target=link, args=(name,)) for name in names]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "by-name", "latest"]
+
+
+def test_readable_names_hold_choices_and_settings() -> None:
+    choices = {"data": "digits", "model": "mlp", "activation": "LeakyReLU(negative_slope=0.1)"}
+    typed = ["model=mlp", "+model.extra=[1,2]", "optim.lr=0.1", "data.root=/home/me", "logger.x=y"]
+    name = readable_name("0123456789ab", choices, 3, typed)
+    expected = "digits-mlp-LeakyReLU_negative_slope=0.1_-model.extra=_1_2_-optim.lr=0.1-seed=3"
+    assert name == f"{expected}-0123456789ab"
+    long = readable_name("0123456789ab", {}, 0, [f"model.x={'../é' * 300}"])
+    assert len(long.encode()) < 250
+    assert "/" not in long
+    assert long.endswith("-0123456789ab")

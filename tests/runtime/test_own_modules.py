@@ -147,7 +147,7 @@ def test_training_runs_no_file_of_the_folder(place: Path, overrides: tuple[str, 
 @pytest.mark.process
 def test_evaluation_runs_no_file_of_the_run(place: Path) -> None:
     run(place, ROOT / "train.py", *SMALL, "evaluation=center")
-    (folder,) = (path.parent for path in place.parent.glob("runs/*/record.json"))
+    (folder,) = (path.parent for path in place.parent.glob("runs/[0-9a-f]*/record.json"))
     spring_traps(folder)
     run(folder, ROOT / "scripts" / "evaluate.py", "run=.", "evaluation=ten_view", "cache_dir=../c")
     assert not list(place.parent.rglob("executed"))
@@ -161,5 +161,7 @@ def test_own_source_and_siblings_train(place: Path, overrides: tuple[str, ...]) 
     (place / "deeper.py").write_text("def level(index):\n    return 20 * index\n")
     own = ("data._target_=mine.make", "data.batch_size=4", "data.val_per_class=1")
     run(place, ROOT / "train.py", *SMALL, *own, *overrides)
-    (record,) = (json.loads(path.read_text()) for path in place.parent.glob("runs/*/record.json"))
+    (record,) = (
+        json.loads(path.read_text()) for path in place.parent.glob("runs/[0-9a-f]*/record.json")
+    )
     assert record["science"]["data"]["_target_"] == "mine.make"

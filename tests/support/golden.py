@@ -68,7 +68,7 @@ def run(place: Path, name: str, world: int, *, kill: bool) -> dict[str, Any]:
     command = alone(place, *overrides)
     if kill:
         started = [start(command)] if world == 1 else start_ranks(*[command] * world)
-        wait_for(lambda: list(place.glob("runs/*/last.ckpt")), started[0])
+        wait_for(lambda: list(place.glob("runs/[0-9a-f]*/last.ckpt")), started[0])
         for process in started:
             os.kill(process.pid, signal.SIGKILL)
             process.wait()

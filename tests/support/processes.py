@@ -94,7 +94,7 @@ def wait_for(seen: Callable[[], object], process: subprocess.Popen, seconds: flo
 
 
 def record(place: Path) -> Path:
-    (found,) = place.glob("runs/*/record.json")
+    (found,) = place.glob("runs/[0-9a-f]*/record.json")
     return found
 
 

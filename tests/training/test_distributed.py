@@ -53,7 +53,7 @@ def begun(place: Path, *options: str, processes: int = 2, **more: Any) -> tuple[
     whole, cut = place / "whole", place / "cut"
     finish(command_of(processes, whole, *options))
     process = start(command_of(processes, cut, *options), **more)
-    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    wait_for(lambda: list(cut.glob("runs/[0-9a-f]*/metrics.csv")), process)
     return whole, cut, process
 
 
@@ -126,13 +126,13 @@ def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path) -> None:
     """With their loaders' workers and within seconds, so that the run can be resumed at once."""
     options = (*PLAIN, "data.num_workers=2")
     torchrun = start(together(2, tmp_path, *options, "trainer.max_epochs=2000"))
-    wait_for(lambda: list(tmp_path.glob("runs/*/last.ckpt")), torchrun)
+    wait_for(lambda: list(tmp_path.glob("runs/[0-9a-f]*/last.ckpt")), torchrun)
     started = psutil.Process(torchrun.pid).children(recursive=True)
     assert len(started) >= 2 + 2 * 2
     torchrun.kill()
     _, alive = psutil.wait_procs(started, timeout=15)
     assert not alive
-    (folder,) = (path.parent for path in tmp_path.glob("runs/*/last.ckpt"))
+    (folder,) = (path.parent for path in tmp_path.glob("runs/[0-9a-f]*/last.ckpt"))
     with run_lock(folder, patience_s=0):
         pass
 
@@ -191,7 +191,7 @@ def test_a_sweep_ends_where_one_rank_fails(tmp_path: Path) -> None:
     assert [done.returncode for done in lost] == [1, 1]
     assert "ValueError: unforeseen" in lost[1].stderr
     assert "error: rank 0 lost the other processes (" in lost[0].stderr
-    assert not list(tmp_path.glob("runs/*/record.json"))
+    assert not list(tmp_path.glob("runs/[0-9a-f]*/record.json"))
     common = ranks(*[[sys.executable, "train.py", *command, "data.batch_size=127,126"]] * 2)
     assert [done.returncode for done in common] == [1, 1]
     assert record(tmp_path)  # of the second run
@@ -231,15 +231,15 @@ def test_a_full_disk_keeps_the_last_good_state(tmp_path: Path) -> None:
     size = (record(tmp_path).parent / "last.ckpt").stat().st_size
     options = (*WITHIN, "trainer.max_epochs=40")
     process = start(alone(tmp_path, *options))
-    others = set(tmp_path.glob("runs/*/metrics.csv"))
-    wait_for(lambda: set(tmp_path.glob("runs/*/metrics.csv")) - others, process)
+    others = set(tmp_path.glob("runs/[0-9a-f]*/metrics.csv"))
+    wait_for(lambda: set(tmp_path.glob("runs/[0-9a-f]*/metrics.csv")) - others, process)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size // 2, size // 2))
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "last.ckpt could not be written (" in err
     assert "make room there and give the same command" in err
     assert "Traceback" not in err
-    folders = {path.parent for path in tmp_path.glob("runs/*/last.ckpt")}
+    folders = {path.parent for path in tmp_path.glob("runs/[0-9a-f]*/last.ckpt")}
     (folder,) = folders - {record(tmp_path).parent}
     assert AtomicCheckpointIO().load_checkpoint(folder / "last.ckpt")
     assert not list(folder.glob("*.part"))
@@ -252,7 +252,7 @@ def test_a_killed_rank_restarts_with_equal_bits(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(together(2, whole, *options))
     process = start(together(2, cut, *options, restarts=3))
-    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    wait_for(lambda: list(cut.glob("runs/[0-9a-f]*/metrics.csv")), process)
     os.kill(launched(process)[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
@@ -291,8 +291,8 @@ def test_a_signal_while_testing_stops_both_ranks(tmp_path: Path) -> None:
     assert [done.returncode for done in cut] == [75, 75], cut
     assert "stopped by SIGUSR1 while testing; " in cut[0].stderr
     assert "stopped by" not in cut[1].stderr
-    assert not list(tmp_path.glob("runs/*/record.json"))
-    assert list(tmp_path.glob("runs/*/last.ckpt"))
+    assert not list(tmp_path.glob("runs/[0-9a-f]*/record.json"))
+    assert list(tmp_path.glob("runs/[0-9a-f]*/last.ckpt"))
 
 
 @pytest.mark.slow
@@ -315,14 +315,14 @@ def test_a_signal_to_torchrun_stops_all_ranks(tmp_path: Path, asked: signal.Sign
 def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
     small = (*PLAIN, "trainer.max_epochs=1", "evaluation=center")
     finish(alone(tmp_path, "--multirun", *small, "seed=0,1"))
-    names = [path.parent.name for path in tmp_path.glob("runs/*/record.json")]
+    names = [path.parent.name for path in tmp_path.glob("runs/[0-9a-f]*/record.json")]
     places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
     asked = [f"run=[{','.join(names)}]", *places, "evaluation=center"]
     ended = ranks(*[[sys.executable, "scripts/evaluate.py", *asked]] * 2)
     assert [done.returncode for done in ended] == [0, 0], ended
     assert "ensemble" in ended[0].stdout
     assert not ended[1].stdout
-    assert len(list(tmp_path.glob("runs/*/record.json"))) == 3
+    assert len(list(tmp_path.glob("runs/[0-9a-f]*/record.json"))) == 3
 
 
 # train.py, of which each rank prints its running statistics when a validation is over
@@ -353,7 +353,7 @@ def test_batch_statistics_are_the_same_on_all_ranks(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_hanging_rank_ends_the_run_in_time(tmp_path: Path) -> None:
     process = start(together(2, tmp_path, *WITHIN, "trainer.max_epochs=100000", "timeout_s=10"))
-    wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), process)
+    wait_for(lambda: list(tmp_path.glob("runs/[0-9a-f]*/metrics.csv")), process)
     os.kill(launched(process)[1], signal.SIGSTOP)
     # torchrun gives its processes half a minute to leave
     _, err = process.communicate(timeout=10 + 30 + 60)

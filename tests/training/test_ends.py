@@ -75,7 +75,9 @@ def of_user(code: Path, place: Path, *overrides: str) -> list[str]:
 
 
 def newest_stamp(place: Path) -> int:
-    return max((path.stat().st_mtime_ns for path in place.glob("runs/*/last.ckpt")), default=0)
+    return max(
+        (path.stat().st_mtime_ns for path in place.glob("runs/[0-9a-f]*/last.ckpt")), default=0
+    )
 
 
 def training(command: list[str], place: Path) -> tuple[subprocess.Popen, list[psutil.Process]]:
@@ -214,7 +216,7 @@ def test_fifty_random_kills_change_no_bit(tmp_path: Path, processes: int) -> Non
 
     finish(command(whole))
     moments, kills = random.Random(processes), 0
-    while kills < 50 and not list(cut.glob("runs/*/record.json")):
+    while kills < 50 and not list(cut.glob("runs/[0-9a-f]*/record.json")):
         process, before = start(command(cut)), newest_stamp(cut)
         with contextlib.suppress(AssertionError):
             wait_for(lambda before=before: newest_stamp(cut) > before, process)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from conftest import CONF
+from conftest import CONF, compose_config
 from rectifiers.runs.folder import Outcome, run_lock
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import ensemble as ensembles
@@ -28,6 +28,11 @@ def test_ensemble_is_locked_while_it_is_made(tmp_path: Path, monkeypatch) -> Non
         for name in "ab"
     ]
     assert ensembles._averaged(runs, ["center"], tmp_path, None).record == made[0]
+
+
+def test_searches_have_their_folder() -> None:
+    assert str(compose_config("hparams_search=lr").runs_dir) == "runs/searches"
+    assert str(compose_config("hparams_search=lr", "runs_dir=mine").runs_dir) == "mine"
 
 
 def test_processes_search_the_same_rates() -> None:

@@ -66,7 +66,7 @@ def test_two_hosts_train_one_run(hosts: dict[str, str], tmp_path: Path) -> None:
     started = [start(name, host, tmp_path) for host, name in hosts.items()]
     ended = [(*process.communicate(timeout=240), process.returncode) for process in started]
     assert [code for _, _, code in ended] == [0, 0], ended
-    (path,) = tmp_path.glob("runs/*/record.json")
+    (path,) = tmp_path.glob("runs/[0-9a-f]*/record.json")
     assert sum(out.count(str(path)) for out, _, _ in ended) == 1
     assert any("2 nodes, 2 processes on 2 x " in err for _, err, _ in ended)
     found = records.load(path)
@@ -82,7 +82,7 @@ def test_vanished_host_ends_the_run(hosts, tmp_path) -> None:
     started = {host: start(name, host, tmp_path, *options) for host, name in hosts.items()}
     try:
         end = time.monotonic() + 120
-        while not list(tmp_path.glob("runs/*/metrics.csv")):
+        while not list(tmp_path.glob("runs/[0-9a-f]*/metrics.csv")):
             assert time.monotonic() < end, started["a"].poll()
             time.sleep(0.1)
         ip("-n", hosts["a"], "link", "set", "wire", "down")
@@ -94,4 +94,4 @@ def test_vanished_host_ends_the_run(hosts, tmp_path) -> None:
         for process in started.values():
             process.kill()
             process.communicate()
-    assert list(tmp_path.glob("runs/*/last.ckpt"))
+    assert list(tmp_path.glob("runs/[0-9a-f]*/last.ckpt"))

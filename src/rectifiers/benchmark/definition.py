@@ -26,6 +26,7 @@ ENTRY_GROUPS = ("activation", "init")  # whose keys an entry may choose
 FUNCTION = "relu"  # the option whose `_target_` a function of the user's replaces
 # what may be given besides: none of it moves a number
 PLACES = ("trainer", *(key for key in FREE if key != "evaluation"))
+RUNS = "runs/cards"
 Size = Literal["quick", "full"]
 SIZES: tuple[Size, ...] = ("quick", "full")
 
@@ -153,6 +154,7 @@ class Entry:
         """Return the overrides of one run."""
         fixed = (*benchmark().always, *task.overrides, "logger=none", "threads=1")
         places = [p for p in self.places if task.outside or not p.startswith("data.root=")]
+        places = [f"runs_dir={RUNS}", *places]  # of two places, the last counts
         return (*fixed, *self.overrides, *places, f"optim.lr={rate:g}", f"seed={seed}")
 
     def config(self, task: Task) -> RunConfig:

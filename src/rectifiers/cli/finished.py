@@ -5,8 +5,7 @@ A record is data. It says what the network is, and not which code is run (but fo
 read, written or sent: that say the command line and `conf/`. See SECURITY.md."""
 
 import copy
-from collections.abc import Collection, Sequence
-from os import listdir
+from collections.abc import Collection, Iterator, Sequence
 from os.path import isdir, isfile  # unlike Path's: False of a name that is too long for a path
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.composition import Choices, compose_with_choices, override, refusal
 from rectifiers.runs.config import FREE, KEYS, RunConfig
-from rectifiers.runs.folder import run_folder
+from rectifiers.runs.folder import record_paths, run_folder
 from rectifiers.runs.identity import NOT_SCIENCE, science, settings
 from rectifiers.runs.options import options
 from rectifiers.runs.record import TrainingRecord, load_training
@@ -227,10 +226,11 @@ def _folder_of(name: str, runs: Path) -> Path:
         if isfile(place / "record.json"):
             return place.resolve()
 
-    names = listdir(runs) if isdir(runs) else []
-    matches = sorted(n for n in names if n.startswith(name) and isfile(runs / n / "record.json"))
+    # a folder within holds runs of others' names; of two of one name, the outermost is taken
+    folders = {path.parent.name: path.parent for path in reversed(record_paths(runs))}
+    matches = sorted(run for run in folders if run.startswith(name))
     if len(matches) == 1:
-        return (runs / matches[0]).resolve()
+        return folders[matches[0]].resolve()
     if matches:
         raise InputError(
             f"run={name} begins the names of {len(matches)} runs, {', '.join(matches[:5])}; give "

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from io import StringIO
 from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
@@ -18,34 +19,47 @@ from rectifiers.results.frame import frame
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct, mcnemar
 from rectifiers.runs import record as records
+from rectifiers.runs.folder import record_paths
 from rectifiers.runs.identity import settings
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runtime.console import printable, say, table
+from rectifiers.runtime.console import duration, printable, say, table
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject, flat
 
 USUAL_PROTOCOL = "ten_view"  # of the paper's tables
 MISSING = "(not there)"
-ORDER = ("data", "experiment", "model", "activation", "init")  # of a list of runs
+# of runs that nobody knows the date of
+ORDER = ("data", "experiment", "model", "activation", "init")
 MIXED = "one was tested on the images that chose (data.protocol=paper), the other on unseen images"
 RUN_KEYS = ("wall_s", "images_per_second", "epochs", "drop_epochs", "status")
 COLUMNS = ("experiment", "model", "activation", "init", "data", "seed", "optim.lr", "epochs")
 ORIGIN = {"split": "tested on", "origin": "origin", "code": "code", "machine": "machine"}
+EFFORT = ("date", "duration", "command")
+LATEST_DATE = 2**33  # s since 1970; a file's may be later than a calendar has
 MIXED_NOTE = "tested on val: these images chose the learning rate's drops; do not compare with test"
 WIDEST = 10_000  # characters of a line
 
 
 @dataclass(frozen=True)
 class Run:
-    """A record with the file that it was read from."""
+    """A record with the file that it was read from. written_s: when that was written, s since 1970;
+    0 for a committed record, whose file is as old as the checkout."""
 
     record: Record
     path: Path
+    written_s: float = 0.0
 
     @property
     def origin(self) -> str:
         """`own` for a run whose folder exists, `committed` for a record alone."""
         return "own" if self.path.name == "record.json" else "committed"
+
+    @property
+    def date(self) -> str | None:
+        """When the record was written, in ISO 8601 and local time, or None."""
+        if not self.written_s:
+            return None
+        return datetime.fromtimestamp(self.written_s).isoformat(" ", "minutes")
 
 
 def read(paths: Iterable[Path]) -> list[Run]:
@@ -53,24 +67,29 @@ def read(paths: Iterable[Path]) -> list[Run]:
     runs = []
     for path in paths:
         try:
-            runs.append(Run(records.load(path), path))
-        except InputError as error:
+            is_own = path.name == "record.json"
+            written_s = os.stat(path).st_mtime if is_own else 0.0
+            runs.append(Run(records.load(path), path, max(0.0, min(written_s, LATEST_DATE))))
+        except (InputError, OSError) as error:
             say(f"left out: {error}")
     return runs
 
 
-def gather(*folders: Path) -> list[Run]:
-    """Return the runs of folders that hold `*.json` or `*/record.json`, sorted by their choices; a
-    committed record stands after the own run of its name, unless they are equal."""
+def gather(*folders: Path, nested: bool = False) -> list[Run]:
+    """Return the runs of folders that hold `*.json` or runs, the newest first; those that have no
+    date, as committed records, come last, sorted by their choices. A committed record that is equal
+    to an own one is left out.
+
+    nested: whether runs in folders within are among them; see `record_paths`."""
     runs = []
     for folder in folders:
-        runs += read(sorted([*folder.glob("*.json"), *folder.glob("*/record.json")]))
+        runs += read([*sorted(folder.glob("*.json")), *record_paths(folder, nested=nested)])
     own = {run.record.run: run.record for run in runs if run.origin == "own"}
     kept = [run for run in runs if run.origin == "own" or own.get(run.record.run) != run.record]
 
     def order(run: Run) -> tuple[object, ...]:
         names = [str(run.record.choices.get(group) or "") for group in ORDER]
-        return (*names, run.record.seed, run.record.run, run.origin == "committed")
+        return (-run.written_s, *names, run.record.seed, run.record.run)
 
     return sorted(kept, key=order)
 
@@ -155,30 +174,41 @@ def summaries(runs: Sequence[Run], protocol: str | None) -> list[JsonObject]:
     rows["protocol"] = protocol
     rows["origin"] = [run.origin for run in runs]
     rows["path"] = [os.path.relpath(run.path) for run in runs]
+    rows["date"] = [run.date for run in runs]
+    rows["wall_s"] = [getattr(run.record, "wall_s", None) for run in runs]
+    rows["command"] = [run.record.command for run in runs]
     return rows.astype(object).where(rows.notna(), None).to_dict("records")
 
 
 def runs_table(rows: Sequence[JsonObject], protocol: str | None) -> str:
     """Return the summaries of runs as a table; what all of them share stands above it."""
-    columns = (*COLUMNS, *ORIGIN)
+    rows = [row | {"duration": _duration(row["wall_s"])} for row in rows]
+    columns = (*COLUMNS, *ORIGIN, *EFFORT)
     shared = {k: rows[0][k] for k in columns if rows and all(r[k] == rows[0][k] for r in rows)}
-    varying = [key for key in columns if key not in shared]
+    before = [key for key in (EFFORT[0], *COLUMNS, *ORIGIN) if key not in shared]
+    after = [key for key in EFFORT[1:] if key not in shared]
     choices = [f"{key}={shared[key]}" for key in COLUMNS if shared.get(key) is not None]
-    origin = [f"{ORIGIN[key]} {shared[key]}" for key in ORIGIN if shared.get(key) is not None]
+    named = ORIGIN | {key: key for key in EFFORT}
+    origin = [f"{named[key]} {shared[key]}" for key in named if shared.get(key) is not None]
     head = f"{len(rows)} run{'' if len(rows) == 1 else 's'}  {' '.join(choices)}".rstrip()
     parts = [printable(text) for text in (head, ", ".join(origin)) if text]
 
     if rows:
         lines = []
         for row in rows:
-            cells = ["-" if row[key] is None else row[key] for key in ("run", *varying)]
-            lines.append([*cells, *_error_cells(row)])
-        names = [ORIGIN.get(key, key) for key in varying]
-        head_cells = ["run", *names, f"{protocol} %", "95 % interval"]
+            cells = {key: "-" if value is None else value for key, value in row.items()}
+            line = [cells[key] for key in ("run", *before)]
+            lines.append([*line, *_error_cells(row), *(cells[key] for key in after)])
+        names = [ORIGIN.get(key, key) for key in before]
+        head_cells = ["run", *names, f"{protocol} %", "95 % interval", *after]
         parts.append(f"\n{text_table(head_cells, lines)}")
     if {"val", "test"} <= {row["split"] for row in rows}:
         parts.append(MIXED_NOTE)
     return "\n".join(parts)
+
+
+def _duration(seconds: float | None) -> str | None:
+    return None if seconds is None else duration(seconds)
 
 
 def _error_cells(row: JsonObject) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from rectifiers.runs.sections import MULTISTEP, PLATEAU
 from rectifiers.runtime.console import styled, table
 from rectifiers.runtime.schema import value_at
 
+PAPERS_MODEL = "small14"  # Table 1's, also for smaller images
 BAR = 36  # characters; a line has 80
 
 
@@ -82,7 +83,9 @@ def _images_per_epoch(record: TrainingRecord) -> str:
     if batches := value_at(record.science, "trainer.overfit_batches"):
         return f"the same {batches} batches of {size} images"
 
-    images = f"{record.images.train:,} images (paper: 75 epochs of ImageNet)"
+    images = f"{record.images.train:,} images"
+    if str(record.choices.get("model")).startswith(PAPERS_MODEL):
+        images += " (paper: 75 epochs of ImageNet)"
     limit = value_at(record.science, "trainer.limit_train_batches")
     if isinstance(limit, int):
         return f"{limit} batches of {size} images"

@@ -1,5 +1,5 @@
 """A run's folder: where it is and what is in it, by which process it is held, begun, continued or
-set aside.
+set aside; and the links that people find it by.
 
 It needs no torch: what is done already is answered at once.
 """
@@ -7,25 +7,34 @@ It needs no torch: what is done already is answered at once.
 import itertools
 import json
 import os
+import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from os.path import exists, isfile  # unlike Path's: False of a name that is too long for a path
+from os.path import (
+    exists,
+    isdir,
+    isfile,
+)  # unlike Path's: False of a name that is too long for a path
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from filelock import FileLock, Timeout
 
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.identity import run_id, science
+from rectifiers.runs.identity import NOT_SCIENCE, run_id, science
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord, load_training
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, refuse_link
 
 LARGEST_NOTE = 2**16  # bytes
+DEEPEST = 4  # of folders within a folder of runs
+REPLACED, LATEST, BY_NAME = "replaced", "latest", "by-name"  # in a folder of runs
+NAMED_BY = ("data", "model", "activation", "init")
+LONGEST_NAME = 200  # characters, of 255 that a file system takes
 WRITTEN = ("scores", "wandb", "tensorboard", "checkpoints")  # folders of a run's folder
 R = TypeVar("R", TrainingRecord, EnsembleRecord)
 
@@ -82,6 +91,72 @@ def find(config: RunConfig) -> Found | None:
         if not is_tested:
             lacking.append(name)
     return Found(record, folder / "record.json", tuple(lacking))
+
+
+def record_paths(runs: Path, *, nested: bool = True) -> list[Path]:
+    """Return the records of the runs in a folder, the outermost first; with `nested` also those in
+    folders within it, such as those of searches, claims and cards. Neither links nor runs that were
+    replaced are among them."""
+    found = []
+    places = [runs]
+    for _ in range(DEEPEST if nested else 1):
+        inner = [path for place in places for path in sorted(place.glob("*"))]
+        inner = [path for path in inner if _may_hold_runs(path)]
+        of_runs = [path for path in inner if exists(path / "record.json")]
+        found += [path / "record.json" for path in of_runs]
+        places = [path for path in inner if not exists(path / "record.json")]
+    return found
+
+
+def _may_hold_runs(folder: Path) -> bool:
+    """Whether a folder is a run's or one of runs; a link may lead anywhere."""
+    is_shown = folder.name != REPLACED and not folder.name.startswith(".")
+    return is_shown and not folder.is_symlink() and isdir(folder)
+
+
+def readable_name(
+    run: str, choices: Mapping[str, str | None], seed: int, overrides: Sequence[str]
+) -> str:
+    """Return a name for people, such as `digits-small14-prelu-he-optim.lr=0.1-seed=0-<run>`: what
+    was chosen, the settings among the overrides, and the run's id, which tells apart what else has
+    one name."""
+    chosen = [str(choices[group]) for group in NAMED_BY if choices.get(group)]
+    typed = [override.lstrip("+~") for override in overrides]
+    text = "-".join([*chosen, *filter(_is_setting, typed), f"seed={seed}"])
+    return f"{re.sub(r'[^A-Za-z0-9_.=+-]', '_', text)[:LONGEST_NAME]}-{run}"
+
+
+def _is_setting(override: str) -> bool:
+    """Whether an override is a setting within a group, and can change a number."""
+    key = override.partition("=")[0]
+    group, dot, _ = key.partition(".")
+    return bool(dot) and group != "hydra" and not {key, group} & set(NOT_SCIENCE)
+
+
+def link_run(folder: Path, name: str) -> None:
+    """Make `latest` and `by-name/<name>`, beside a run's folder, links to it.
+
+    No program needs them, so a file system without links is no error."""
+    names = folder.parent / BY_NAME
+    with suppress(OSError):
+        _link(folder.parent / LATEST, Path(folder.name))
+        names.mkdir(exist_ok=True)
+        if not names.is_symlink():  # which may lead anywhere
+            _link(names / name, Path("..", folder.name))
+
+
+def _link(place: Path, target: Path) -> None:
+    """Put a link at `place` in one step, in which another process may do the same. What is there
+    and no link stays."""
+    if place.exists() and not place.is_symlink():
+        return
+    part = place.with_name(f".{socket.gethostname()}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)  # of a killed process
+    part.symlink_to(target)
+    try:
+        os.replace(part, place)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def scores_path(folder: Path, protocol: str) -> Path:
@@ -151,7 +226,7 @@ def begin(folder: Path, *, rerun: bool) -> None:
     """Make the folder ready for a training. For a rerun, a folder with a record becomes
     `replaced/<id>-<n>`: nothing is deleted. A run without a record was killed and continues."""
     if rerun and (folder / "record.json").exists():
-        archive_dir = folder.parent / "replaced"
+        archive_dir = folder.parent / REPLACED
         refuse_link(archive_dir)
         archive_dir.mkdir(exist_ok=True)
         places = (archive_dir / f"{folder.name}-{n}" for n in itertools.count(1))

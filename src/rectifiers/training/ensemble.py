@@ -9,7 +9,7 @@ import torch
 from rectifiers.evaluation.evaluate import load_scores, mean_result
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import Outcome, run_lock, scores_path
+from rectifiers.runs.folder import Outcome, link_run, run_lock, scores_path
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record import SCHEMA_VERSION, EnsembleRecord, Member, TrainingRecord
@@ -72,6 +72,7 @@ def _averaged(
     with run_lock(path.parent, patience_s=60):
         record = _record(outcomes, names, path, experiment)
         records.write(path, record)
+        link_run(path.parent, f"ensemble-{path.parent.name}")
     return Outcome(record, path, fresh=True)
 
 

@@ -20,6 +20,8 @@ from rectifiers.runs.folder import (
     begin,
     check_ckpt_path,
     find,
+    link_run,
+    readable_name,
     run_folder,
     run_lock,
 )
@@ -104,7 +106,8 @@ def train(
         with isolated(config):
             run = build(config, functions, source, folder, place, is_trained=existing is not None)
             if existing is None:
-                broadcast_from_rank_zero(lambda: begin_folder(run))
+                name = readable_name(folder.name, choices, config.seed, overrides or ())
+                broadcast_from_rank_zero(lambda: begin_folder(run, name))
             else:
                 load_trained(run, existing)
 
@@ -177,13 +180,14 @@ def find_or_lock(
     return broadcast_from_rank_zero(on_rank_zero)
 
 
-def begin_folder(run: Run) -> None:
-    """Make the run's folder with what is known before training. A finished run that is run again is
-    set aside."""
+def begin_folder(run: Run, name: str) -> None:
+    """Make the run's folder with what is known before training, and links to it, one of which has
+    `name`. A finished run that is run again is set aside."""
     begin(run.folder, rerun=run.config.rerun)
     text = yaml.safe_dump(run.config.as_dict(), sort_keys=False)
     write_text(run.folder / "config.yaml", text)
     save_preprocess(run.preprocess, run.folder / "statistics.pt")
+    link_run(run.folder, name)
 
 
 def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diverged | None:
