@@ -47,7 +47,12 @@ HEAVY = {
     "wandb",
 }
 # The files that may use names which a library keeps to itself, one for each library.
-PRIVATE_NAMES = ("runtime.torch_internals", "training.lightning", "results.wandb_report")
+PRIVATE_NAMES = (
+    "runtime.torch_internals",
+    "training.lightning",
+    "results.wandb_report",
+    "tracking.wandb_artifacts",
+)
 MODULES = {
     path.relative_to(SRC)
     .with_suffix("")

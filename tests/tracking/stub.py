@@ -2,7 +2,8 @@
 ways in which it fails.
 
 It records the conversation: `calls` (operation, variables), `history` (rows by run and step),
-`runs` (what UpsertBucket said, merged), `files` (uploads), `views` (reports)."""
+`runs` (what UpsertBucket said, merged), `files` (uploads), `artifacts` (what
+CreateArtifact said) with `inputs`, `views` (reports)."""
 
 import contextlib
 import gzip
@@ -29,6 +30,8 @@ class Stub(http.server.ThreadingHTTPServer):
         self.exits: dict[str, int] = {}
         self.files: dict[str, bytes] = {}
         self.views: dict[str, dict[str, Any]] = {}
+        self.artifacts: dict[str, dict[str, Any]] = {}
+        self.inputs: list[str] = []  # names of artifacts that a run has used
         self.failure: str | None = None
 
     def handle_error(self, *_: Any) -> None:
@@ -85,6 +88,25 @@ class Stub(http.server.ThreadingHTTPServer):
         place = f"{self.url}/upload/{sent['run']}"
         files = [{"name": name, "uploadUrl": f"{place}/{name}"} for name in sent["files"]]
         return {"createRunFiles": {"runID": sent["run"], "uploadHeaders": [], "files": files}}
+
+    def on_ArtifactType(self, _: Any) -> dict[str, Any]:  # noqa: N802
+        return {"project": {"artifact": None}}
+
+    def on_CreateArtifact(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        """Say that the files are there already, so that the client sends none."""
+        asked = sent["input"]
+        name = f"artifact{len(self.artifacts)}"
+        self.artifacts[name] = asked
+        sequence = {"id": "s", "latestArtifact": None}
+        return {
+            "createArtifact": {
+                "artifact": {"id": name, "state": "COMMITTED", "artifactSequence": sequence}
+            }
+        }
+
+    def on_UseArtifact(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        self.inputs.append(self.artifacts[sent["input"]["artifactID"]]["artifactCollectionName"])
+        return {"useArtifact": {"artifact": {"id": sent["input"]["artifactID"]}}}
 
     def on_GetDefaultEntity(self, sent: Any) -> dict[str, Any]:  # noqa: N802
         return {"viewer": {**self.on_Viewer(sent)["viewer"], "defaultEntity": {"name": "stub"}}}

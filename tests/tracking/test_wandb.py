@@ -6,29 +6,38 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from conftest import CONF, ROOT, TINY, compose_config
+from rectifiers.evaluation.evaluate import Scores
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.errors import InputError
 from rectifiers.tracking.loggers import log_history, log_results, open_loggers
+from rectifiers.tracking.wandb_artifacts import COLUMNS, archives, predictions
+from rectifiers.tracking.wandb_logger import public_address
 from rectifiers.training.targets import import_functions
 from rectifiers.training.train import train
-from tracking.reading import wandb_rows, wandb_summary
+from tracking.reading import wandb_lines, wandb_rows, wandb_summary
 from tracking.stub import Stub, serving
 
 pytestmark = pytest.mark.process
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
+KEEP = "evaluation.keep_scores=true"
 WANDB = ("logger=wandb", "logger.wandb.finish_timeout_s=20")
+TOP_5 = "val/top5_error_pct"
 TWELVE = list(range(1, 13))
 
 
@@ -98,12 +107,164 @@ def test_an_online_run_holds_the_record(record: TrainingRecord, folder: Path, se
     assert (run["project"], run["groupName"]) == ("rectifiers", "table2")
     assert run["tags"] == ["prelu", "he", "small14", "trial"]
     assert (config["activation"], config["init"], config["seed"]) == ("prelu", "he", 0)
+    assert (run["jobType"], run["commit"]) == ("train", record.provenance.git_sha)
+    for error, key in (("val/error_top1", "val/top1_error_pct"), ("val/error_top5", TOP_5)):
+        assert summary[error] == {"min": min(record.curve(key))}
     assert config["provenance"]["git_sha"] == record.provenance.git_sha
     for protocol, result in record.protocols.items():
         assert summary[f"test/{protocol}/error_top1"] == result.top1_error_pct
         assert summary[f"test/{protocol}/error_top5"] == result.top5_error_pct
     assert summary["status"] == "finished"
     assert server.exits[record.run] == 0
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("https://user:secret@host.org:8443/a/b.git?token=secret", "https://host.org:8443/a/b.git"),
+        ("https://secret@host.org/a/b", "https://host.org/a/b"),
+        ("git@host.org:a/b.git", "ssh://host.org/a/b.git"),
+        ("ssh://git@host.org/a/b.git", "ssh://host.org/a/b.git"),
+        ("/home/me/b.git", ""),
+        ("../b", ""),
+        ("file:///home/me/b.git", ""),
+        ("file://host/home/me/b.git", ""),
+        ("me@host:/home/me/b.git", ""),
+        ("https://[broken/a", ""),
+        ("", ""),
+    ],
+)
+def test_address_of_a_repository_holds_no_secret(remote: str, address: str) -> None:
+    assert public_address(remote) == address
+
+
+@pytest.mark.parametrize("refusal", ["key", "git", "code"])
+def test_code_is_sent_unless_refused(record, folder, server, monkeypatch, refusal) -> None:
+    own = record.model_copy(update={"codes": [code_fingerprint()]})
+    assert sent(own, folder) is None
+    assert server.runs[record.run]["commit"] == record.provenance.git_sha
+    assert collections(server) == ["source-rectifiers"]
+
+    server.runs.clear(), server.artifacts.clear(), server.history.clear()
+    if refusal != "key":
+        monkeypatch.setenv(f"WANDB_DISABLE_{refusal.upper()}", "true")
+    overrides = ["logger.wandb.save_code=false"] if refusal == "key" else []
+    assert sent(own, folder, *overrides) is None
+    assert ("commit" in server.runs[record.run]) == (refusal == "code")
+    assert collections(server) == (["source-rectifiers"] if refusal == "git" else [])
+
+
+def collections(server: Stub) -> list[str]:
+    return [sent["artifactCollectionName"] for sent in server.artifacts.values()]
+
+
+@pytest.fixture
+def files(folder: Path) -> Path:
+    (folder / "last.ckpt").write_text("weights")
+    (folder / "record.json").write_text("{}")
+    return folder
+
+
+def test_checkpoint_and_record_have_their_data_as_origin(record, files, server) -> None:
+    assert sent(record, files, "logger.wandb.log_model=true") is None
+    names = [f"model-{record.run}", f"record-{record.run}"]
+    assert sorted(collections(server)) == ["data-digits", *names]
+    assert server.inputs == ["data-digits"]
+    owners = {a["artifactCollectionName"]: a["runName"] for a in server.artifacts.values()}
+    assert owners == {"data-digits": None, **dict.fromkeys(names, record.run)}
+
+
+def test_artifacts_of_an_offline_run_are_sent_later(record, files, server) -> None:
+    note = sent(record, files, "logger.wandb.log_model=true", "logger.wandb.mode=offline")
+    made = [line["artifact"] for line in wandb_lines(files) if line["type"] == "artifact"]
+    contents = {artifact["name"]: artifact["manifest"]["contents"] for artifact in made}
+    (images,) = contents["data-digits"]
+    assert images["ref"] == f"rectifiers-data:{record.provenance.data}"
+    assert [c["path"] for c in contents[f"model-{record.run}"]] == ["last.ckpt"]
+    assert [c["path"] for c in contents[f"record-{record.run}"]] == ["record.json"]
+
+    command = note.partition("to send it: ")[2].split()
+    wandb = Path(sys.executable).with_name("wandb")
+    subprocess.run([wandb, *command[1:]], check=True, capture_output=True, cwd=files)
+    assert len(collections(server)) == 3
+    assert server.inputs == ["data-digits"]
+
+
+def test_linked_checkpoint_is_not_sent(record, files, server, tmp_path) -> None:
+    for name in ("last.ckpt", "record.json"):
+        (tmp_path / name).write_text("secret")
+        (files / name).unlink()
+        (files / name).symlink_to(tmp_path / name)
+    assert sent(record, files, "logger.wandb.log_model=true") is None
+    assert collections(server) == ["data-digits"]
+
+
+def test_refused_artifact_leaves_the_run_complete(record, files, server, monkeypatch) -> None:
+    monkeypatch.setattr(server, "on_CreateArtifact", lambda _: None)
+    note = sent(record, files, "logger.wandb.log_model=true")
+    assert note is not None
+    assert f"scripts/evaluate.py run={files} logger=wandb" in note
+    assert server.steps(record.run) == TWELVE
+    assert server.summaries[record.run]["status"] == "finished"
+    assert server.exits[record.run] == 0
+
+
+def test_lie_about_an_artifact_is_no_error(record, files, server, monkeypatch) -> None:
+    """It ends the client's process, which is worth a sentence."""
+    monkeypatch.setattr(server, "on_CreateArtifact", lambda _: {"createArtifact": None})
+    note = sent(record, files, "logger.wandb.log_model=true", "logger.wandb.finish_timeout_s=3")
+    assert f"scripts/evaluate.py run={files} logger=wandb" in str(note)
+
+
+def test_slow_artifacts_end_with_the_timeout(record, files, server, monkeypatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(server, "on_CreateArtifact", lambda _: ended.wait(120) and None)
+    options = ("logger.wandb.log_model=true", "logger.wandb.finish_timeout_s=3")
+    note = sent(record, files, *options)
+    ended.set()
+    assert f"scripts/evaluate.py run={files} logger=wandb" in str(note)
+
+
+def test_pinned_data_name_their_archives() -> None:
+    assert archives("imagenet")["ILSVRC2012_img_val.tar"] == "29b22e2961454d5413ddabcf34fc5622"
+    assert len(archives("imagenette")) == 3
+    assert archives("digits") == {}
+
+
+def test_predictions_stand_in_a_table(tiny) -> None:
+    options = ("logger.wandb.mode=offline", "logger.wandb.log_predictions=true")
+    config = tiny("logger=wandb", "trainer.max_epochs=1", "evaluation=center", *options, KEEP)
+    outcome = train(config, CHOICES)
+    result, folder = outcome.record.protocols["center"], outcome.path.parent
+    summary = wandb_summary(folder)
+    assert json.loads(json.dumps(summary["predictions/center"]))["nrows"] == result.num_images
+
+    (path,) = folder.rglob("predictions/center*.table.json")
+    table = json.loads(path.read_text())
+    assert table["columns"] == list(COLUMNS)
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in table["data"]]
+    assert [row["image"] for row in rows] == list(range(result.num_images))
+    assert [row["correct"] for row in rows] == result.is_correct()
+    for row in rows:
+        assert row["correct"] == (row["class"] == row["prediction"])
+        assert 0 <= row["probability of class"] <= row["its probability"] <= 1
+
+
+def test_large_tables_hold_every_second_image() -> None:
+    scores = Scores(np.log(np.eye(3) * 0.7 + 0.1), np.array([0, 1, 1]), "data", "{}")
+    rows = predictions(scores, [True, True, False], ["a", "b", "c"], most=2)
+    assert rows == [
+        [0, "a", "a", pytest.approx(0.8), pytest.approx(0.8), True],
+        [2, "b", "c", pytest.approx(0.8), pytest.approx(0.1), False],
+    ]
+    assert len(predictions(scores, [True, True, False], None, most=3)) == 3
+
+
+def test_predictions_need_kept_scores() -> None:
+    wanted = "logger.wandb.log_predictions=true"
+    with pytest.raises(InputError, match=f"{wanted}.*; give evaluation.keep_scores=true"):
+        settings(wanted)
+    assert settings(wanted, KEEP).evaluation.keep_scores
 
 
 def test_wandb_sync_sends_an_offline_run(record, folder, server, monkeypatch) -> None:
@@ -208,6 +369,8 @@ def test_host_and_key_are_never_sent(record: TrainingRecord, folder: Path, serve
     for word in (str(folder), str(ROOT)):
         assert word.encode() not in sent_there
     assert b'"host"' not in files
+    assert "host" not in server.runs[record.run]
+    assert server.runs[record.run]["program"] == "train.py"
     for path in folder.rglob("*"):
         assert not path.is_file() or b"k" * 40 not in path.read_bytes()
 
@@ -228,6 +391,10 @@ def test_the_sweep_file_has_known_overrides() -> None:
         for value in values.get("values", [values.get("min")]):
             compose_config(*fixed, f"{name}={value}")
     assert sweep["metric"]["name"].startswith("val/")
+    assert sweep["early_terminate"]["type"] == "hyperband"
+    config = compose_config(*fixed)
+    assert sweep["early_terminate"]["min_iter"] < config.trainer.max_epochs
+    assert str(config.runs_dir) == "runs/searches"
     assert (CONF / "logger" / "wandb.yaml").is_file()
 
 

@@ -5,7 +5,7 @@ A record is data. It says what the network is, and not which code is run (but fo
 read, written or sent: that say the command line and `conf/`. See SECURITY.md."""
 
 import copy
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from os.path import isdir, isfile  # unlike Path's: False of a name that is too long for a path
 from pathlib import Path
 

@@ -185,6 +185,16 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_predictions(self) -> Self:
+        for name, logger in self.logger.items():
+            if logger.options.get("log_predictions") is True and not self.evaluation.keep_scores:
+                raise InputError(
+                    f"logger.{name}.log_predictions=true is made of kept scores; give "
+                    "evaluation.keep_scores=true"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_groups_together(self) -> Self:
         if self.weights is not None and self.init.from_weights is not None:
             raise InputError(

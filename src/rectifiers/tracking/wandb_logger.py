@@ -1,6 +1,7 @@
 """Lightning's logger for W&B, where no error of the client, the network or a server ends a run."""
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -17,15 +18,19 @@ from pytorch_lightning import loggers
 from pytorch_lightning.loggers.logger import DummyExperiment
 
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime import files
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.ranges import Range
 from rectifiers.runtime.schema import JsonObject
+from rectifiers.tracking import wandb_artifacts
 from rectifiers.tracking.loggers import RunLogger, finite, group
 
 CONNECT_TIMEOUT_S, INIT_TIMEOUT_S = 3, 20
 TAGS = ("activation", "init", "model")
 MAX_TAG_LENGTH = 64
 TITLE = ("model", "activation", "init", "data")
+ERRORS = ("val/error_top1", "val/error_top5")  # of which the summary has the least
+REMOTES = ("git", "http", "https", "ssh")  # schemes of a repository's address
 PATHS = ("NETRC", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DIR")  # of the environment
 
 
@@ -36,8 +41,12 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
     has each epoch once. A rerun is another run there, because W&B keeps rows.
 
     entity: owner of the project; None: the user's account. group: None: the experiment's table, or
-    the search. mode: auto: online for a user who is logged in. finish_timeout_s: how long to wait
-    for the server at the end.
+    the search. job_type: what the run is for, such as train or search. mode: auto: online for a
+    user who is logged in. finish_timeout_s: how long to wait for the server at the end.
+    save_code: send the sources, their commit and the address of their repository, unless
+    WANDB_DISABLE_CODE or WANDB_DISABLE_GIT refuse it. log_model: send the last checkpoint, the
+    record, and the data by reference. log_predictions: send a table of what each protocol answered,
+    from kept scores.
     """
 
     def __init__(
@@ -47,8 +56,12 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         project: str = "rectifiers",
         entity: str | None = None,
         group: str | None = None,
+        job_type: str = "train",
         mode: Literal["auto", "online", "offline"] = "auto",
         finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = 60.0,
+        save_code: bool = True,
+        log_model: bool = False,
+        log_predictions: bool = False,
     ) -> None:
         folder = Path(save_dir)
         # a rerun moves the folder of the run before it to `replaced`
@@ -56,7 +69,9 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         run_id = f"{folder.name}-{earlier + 1}" if earlier else folder.name
         super().__init__(save_dir=save_dir, id=run_id, project=project)
         self._folder, self._mode, self._wait_s = folder, mode, finish_timeout_s
-        self._run = {"id": run_id, "project": project, "entity": entity}
+        self._run = {"id": run_id, "project": project, "entity": entity, "job_type": job_type}
+        self._saves_code, self._sends_model = save_code, log_model
+        self._sends_predictions = log_predictions
         if group:
             self._run["group"] = group
         self.note: str | None = None  # why W&B does not have all of the run
@@ -101,10 +116,13 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             (self._folder / "wandb").mkdir(exist_ok=True)
         try:
             wandb = load_client()
+            commit = run["config"]["provenance"]["git_sha"] if self._saves_code else None
             settings = wandb.Settings(
                 silent=True,
-                disable_git=True,  # the record's provenance is in the config
-                save_code=False,
+                **commit_settings(commit),
+                program="train.py",
+                host="",
+                save_code=False,  # which is the file that was called, and not the sources
                 console="off",
                 allow_val_change=True,
                 init_timeout=INIT_TIMEOUT_S,
@@ -117,6 +135,8 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             )
             experiment.define_metric("epoch")
             experiment.define_metric("*", step_metric="epoch")
+            for error in ERRORS:
+                experiment.define_metric(error, step_metric="epoch", summary="min")
         except Exception as error:
             self._explain(first_sentence(error))
             end_client()  # its process would say that the run's name is in use
@@ -160,6 +180,29 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         self._status = record.status
         ending = {"status": record.status, "epochs": record.epochs, "wall_s": record.wall_s}
         self._attempt(lambda: self.experiment.summary.update({**results, **ending}))
+        if self._experiment is not None:
+            self._send_files(record)
+
+    def _send_files(self, record: TrainingRecord) -> None:
+        """Send what is asked for besides numbers, which W&B has already."""
+        run = self._experiment
+
+        def send() -> None:
+            made = []
+            if self._saves_code and not run.settings.disable_code:
+                made += wandb_artifacts.log_code(run, record)
+            if self._sends_model:
+                made += wandb_artifacts.log_model(run, self._folder, record)
+            if self._sends_predictions:
+                wandb_artifacts.log_predictions(run, self._folder, record)
+            if not run.offline:
+                wandb_artifacts.wait(made, self._wait_s)
+
+        try:
+            wandb_artifacts.within(self._wait_s, send)
+        except Exception as error:
+            self._is_lost = True
+            self._explain(first_sentence(error))
 
     def close(self, exit_code: int) -> None:
         """End the run in W&B, in little more than `finish_timeout_s`, and print what to do where it
@@ -201,6 +244,31 @@ def description(parameters: JsonObject) -> JsonObject:
         "group": group(parameters),
         "tags": [tag[:MAX_TAG_LENGTH] for tag in tags],
     }
+
+
+def commit_settings(commit: str | None) -> JsonObject:
+    """Return the client's settings of a commit and its repository; without a commit, and where the
+    user's WANDB_DISABLE_GIT refuses it, the client is to look for none."""
+    if commit is None or load_client().setup().settings.disable_git:
+        return {"disable_git": True}
+    remote = None
+    if files.CHECKOUT is not None:
+        remote = files.git("config", "--get", "remote.origin.url", at=files.CHECKOUT)
+    # an empty address, because the client would look for one where it stands
+    return {"git_commit": commit, "git_remote_url": public_address(remote or "")}
+
+
+def public_address(remote: str) -> str:
+    """Return the address of a repository without names and keys of users, or nothing where it is a
+    path of this machine."""
+    if match := re.fullmatch(r"[^/@:]+@([\w.-]+):([^/].*)", remote):  # git@host:owner/name
+        return f"ssh://{match[1]}/{match[2]}"
+    try:
+        url = urlsplit(remote)
+    except ValueError:
+        return ""
+    host = url.netloc.rpartition("@")[2]
+    return f"{url.scheme}://{host}{url.path}" if host and url.scheme in REMOTES else ""
 
 
 def first_sentence(error: Exception) -> str:
