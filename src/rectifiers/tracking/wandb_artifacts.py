@@ -62,8 +62,8 @@ def _data(record: TrainingRecord) -> Any:
 
     origin, option = record.provenance, str(record.choices.get("data"))
     name = option if OPTION.fullmatch(option) else "other"
-    facts = {"digest": origin.data, "pinned": origin.data_pinned}
-    facts |= {"images": record.images.model_dump()}
+    facts: dict[str, Any] = {"digest": origin.data, "pinned": origin.data_pinned}
+    facts["images"] = record.images.model_dump()
     artifact = wandb.Artifact(f"data-{name}", type="dataset", metadata=facts)
     artifact.add_reference(f"rectifiers-data:{origin.data}", name="images", checksum=False)
     for file, md5 in archives(name).items() if origin.data_pinned else ():

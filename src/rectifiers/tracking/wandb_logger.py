@@ -185,7 +185,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
     def _send_files(self, record: TrainingRecord) -> None:
         """Send what is asked for besides numbers, which W&B has already."""
-        run = self._experiment
+        run = self.experiment
 
         def send() -> None:
             made = []
