@@ -118,6 +118,10 @@ def test_every_pair_goes_together(source: Source, model: str, init: str, activat
         with pytest.raises(InputError, match=r"init=fixup is for residual networks"):
             built(config, source)
         return
+    if init == "looks_linear":
+        with pytest.raises(InputError, match=r"init=looks_linear mirrors what CReLU gives"):
+            built(config, source, torch.randn(4, 1, 32, 32))
+        return
     network, report = built(config, source, torch.randn(4, 1, 32, 32))
     layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     assert len(report) == len(layers)

@@ -144,7 +144,10 @@ def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
     close."""
     placed = {name: e for name, e in entries.items() if name not in benchmark().controls}
     tasks = ranked_tasks(entries, "quick")
-    frame = DataFrame(shortcuts(placed, tasks) if tasks else [], columns=Judged._fields)
+    judged = shortcuts(placed, tasks) if tasks else []
+    if not judged:
+        return None
+    frame = DataFrame(judged)
     pairs = frame[frame.shortcut == ONE_SEED]
     close = pairs[pairs.points <= CLOSE]
     if close.empty:

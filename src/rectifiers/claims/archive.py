@@ -28,7 +28,7 @@ from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecor
 from rectifiers.runs.role import Role
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, load_yaml, read_bytes
-from rectifiers.runtime.schema import JsonObject
+from rectifiers.runtime.schema import JsonObject, value_at
 
 RECORDS = RESULTS / "claims"
 RECORDS_NAME = re.compile(r"records(\.\d+)?\.jsonl\.xz")
@@ -45,7 +45,7 @@ def arm_hash(science: JsonObject) -> str:
     """Return what a run of a claim is, whatever its seed, and whatever weights the run of that seed
     trained, where it starts from those."""
     arm = without(science, SEEDS)
-    if arm["init"].get("from_weights_content") is not None:
+    if value_at(arm, "init.from_weights_content") is not None:
         arm["init"] = {**arm["init"], "from_weights_content": AWAITED}
     return run_id(arm)
 

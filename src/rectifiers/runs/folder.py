@@ -98,7 +98,7 @@ def record_paths(runs: Path, *, nested: bool = True) -> list[Path]:
     folders within it, such as those of searches, claims and cards. Neither links nor runs that were
     replaced are among them."""
     found = []
-    places = [runs]
+    places = [runs] if isdir(runs) else []  # glob fails at a name that is too long
     for _ in range(DEEPEST if nested else 1):
         inner = [path for place in places for path in sorted(place.glob("*"))]
         inner = [path for path in inner if _may_hold_runs(path)]
