@@ -107,7 +107,8 @@ claims: $(VENV)/.report ## run the claims that have no records yet (days), write
 
 card: $(VENV)/.report $(VENV)/.benchmark $(LIBRARY) ## benchmark ACTIVATION=mish, INIT=orthogonal, or both
 	@test -n "$(ACTIVATION)$(INIT)" || { echo "give ACTIVATION= or INIT=, as in make card ACTIVATION=mish" >&2; exit 2; }
-	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT))
+	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT)) \
+		--command "make card$(if $(ACTIVATION), ACTIVATION=$(ACTIVATION))$(if $(INIT), INIT=$(INIT))"
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	@echo "Building site/: a minute, and some minutes the first time, when the notebooks run ..."

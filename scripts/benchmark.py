@@ -16,6 +16,7 @@ to continue.
 import argparse
 import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,10 +24,10 @@ from pathlib import Path
 
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
 from rectifiers.benchmark.entries import EntryResults, load, load_all, save
-from rectifiers.benchmark.run import run_entry
+from rectifiers.benchmark.run import check_available, run_entry
 from rectifiers.cli.hints import check_arguments
 from rectifiers.runs.provenance import is_changed
-from rectifiers.runtime.console import cli_errors, wide_stdout
+from rectifiers.runtime.console import cli_errors, say, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
@@ -34,24 +35,30 @@ RESULTS = Path(__file__).parents[1] / "results"
 IMAGE = re.compile(r"^!\[.*\n\n", re.MULTILINE)  # which a terminal does not show
 
 
-def run(arguments: list[str], jobs: int | None, seeds: int | None, folder: Path) -> None:
-    """Run an entry in `jobs` processes (None: one per core), of `seeds` judged seeds (None:
-    the benchmark's); keep its results and its card in `folder`, and print the card."""
+def run(parsed: argparse.Namespace, folder: Path) -> None:
+    """Print the theory of an entry, run it, keep its results and its card in `folder`, and print
+    the card."""
+    arguments, seeds = parsed.arguments, parsed.seeds
     sizes = [a.removeprefix("size=") for a in arguments if a.startswith("size=")] or ["quick"]
     if sizes[-1] not in SIZES:
         raise InputError(f"size={sizes[-1]} is not known; give one of: {', '.join(SIZES)}")
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds={seeds} is not usable; give a whole number at least 1")
     overrides = [argument for argument in arguments if not argument.startswith("size=")]
-    entry = Entry.of(overrides)
+    size, entry = sizes[-1], Entry.of(overrides)
     check_arguments([*entry.overrides, *entry.places])
+    check_available(entry, size)
+    entries = load_all(folder, but=entry.name, are_runs_checked=False)  # `check` composes them
 
-    # here and not above: --help and refusals do without the extra `report`
+    # here and not above: --help and refusals do without the extra `report`, and without torch
     from rich.markdown import Markdown
 
-    from rectifiers.benchmark.card import Card, measure
+    from rectifiers.benchmark.card import Card, better_start, measure, tasks_to_start_better
 
-    entries = load_all(folder, but=entry.name)
+    parts, failed = measure(entry, ["theory"])
+    if "theory" in parts:
+        for line in parts["theory"]["words"].splitlines():
+            say(line)
     own, before = folder / f"{entry.name}.json", None
     if own.exists():
         with suppress(InputError):  # one that is of no use is replaced
@@ -60,13 +67,20 @@ def run(arguments: list[str], jobs: int | None, seeds: int | None, folder: Path)
         note = "the code has uncommitted changes, so the leaderboard cannot take this entry"
         print(note, file=sys.stderr)
 
-    results = run_entry(entry, sizes[-1], jobs, seeds, before)
-    save(folder, results)  # before the measurements, which may be interrupted
-    parts, failed = measure(entry)
+    results = run_entry(entry, size, parsed.jobs, seeds, before, is_whole=parsed.all)
+    save(folder, results)  # before all else, which may be interrupted
+    better, tasks = None, tasks_to_start_better(results, size)
+    if tasks and (other := better_start(entry, parts.get("theory", {}))):
+        earlier = entries.get(other.name)
+        better = run_entry(other, size, parsed.jobs, seeds, earlier, only=tasks)
+
+    measured, unmeasured = measure(entry, ["init", "cost"])
+    parts, failed = {**parts, **measured}, {**failed, **unmeasured}
     if "cost" in parts:
         results = results.model_copy(update={"cost": parts["cost"]["seconds_ratio"]["median"]})
     path = save(folder, results)
-    card = Card(results, entries, parts, failed)
+    command = parsed.command or shlex.join(["python", *sys.argv])
+    card = Card(results, entries, parts, failed, command, better)
     paths = [path, *card.write(folder)]
     wide_stdout().print(Markdown(IMAGE.sub("", card.markdown())))
     print(*paths, sep="\n")
@@ -140,6 +154,10 @@ def main() -> None:
     text = "runs at a time (default: one per core; on a GPU, one)"
     parser.add_argument("--jobs", type=int, help=text)
     parser.add_argument("--seeds", type=int, help="judged seeds, for a pilot (default: all)")
+    text = "run what a card does without after a failed search, which the leaderboard asks for"
+    parser.add_argument("--all", action="store_true", help=text)
+    text = "what the card names as its command (default: this one)"
+    parser.add_argument("--command", help=text)
     text = "the folder of results (default: the project's)"
     parser.add_argument("--results", type=Path, default=RESULTS, help=text)
 
@@ -157,7 +175,7 @@ def main() -> None:
                 status=2,
             )
         else:
-            run(parsed.arguments, parsed.jobs, parsed.seeds, folder)
+            run(parsed, folder)
 
 
 if __name__ == "__main__":

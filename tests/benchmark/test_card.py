@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmark_made_up import PARTS, SMALL, card, results
+from benchmark_made_up import PARTS, SMALL, card, results, searched
 from rectifiers.benchmark import card as cards
 from rectifiers.benchmark import entries as filed
 from rectifiers.benchmark import ranking
+from rectifiers.benchmark.definition import Entry
 from rectifiers.benchmark.entries import EntryResults
 
 pytestmark = pytest.mark.usefixtures("small_benchmark")
@@ -33,6 +34,67 @@ def test_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
     ):
         assert part in text
     assert "difference in points" in drawn
+
+
+def test_theory_comes_first_and_command_is_the_typed_one() -> None:
+    text = card(MISH, RELU).markdown()
+    titles = [line for line in text.splitlines() if line.startswith("## ")]
+    assert titles == ["## Theory", "## Results", "## At initialisation", "## Cost", "## Limits"]
+    assert "The gain is 1.48" in text.partition("## Theory")[2].partition("## Results")[0]
+    assert "`make card ACTIVATION=mish`" in text
+
+
+def failing(name: str, *tasks: str) -> EntryResults:
+    """An entry that trains nowhere on `tasks`, whose searches alone ran, and on no other."""
+    search = dict.fromkeys((0.01, 0.03, 0.1), (90.0, 90.0))
+    runs = [run for task in tasks for run in searched(task, search)]
+    lost = tuple(run.model_copy(update={"least_loss": 2.5}) for run in runs)
+    return results(name, [], runs=lost)
+
+
+@pytest.mark.parametrize("task", ["easy", "deep"])
+def test_failed_search_stands_on_first_line(task: str) -> None:
+    made = card(failing("mish", task), RELU).markdown()
+    first = made.splitlines()[2]
+    assert first.startswith(f"No learning rate trains mish on {task}: at rates from 0.01 to 0.1")
+    assert "he_backward" not in made
+    assert ("Trains at none of the depths." in made) == (task == "deep")
+
+
+def test_card_says_whose_failure_it_is() -> None:
+    entry = failing("mish", "easy", "deep")
+    better = results("mish+he_backward", [5.5, 6.5, 6.0, 5.7, 6.6])
+    helped = card(entry, RELU, better=better).markdown()
+    assert "it trains on easy and deep: this failure is He's initialiser's" in helped
+    assert "does not explain" not in helped
+    assert "| easy | nothing trains | 6.06 | 0.03 | +0.50 (" in helped
+    assert "| deep | nothing trains | 5 of 5 seeds | 0.03 | 4 of 5 seeds |" in helped
+
+    lost = card(entry, RELU, better=failing("mish+he_backward", "easy", "deep")).markdown()
+    assert "On easy and deep it does not train with init=he_backward either" in lost
+    assert "| easy | nothing trains | nothing trains | - | - |" in lost
+
+
+@pytest.mark.parametrize(
+    ("overrides", "limits", "rules"),
+    [
+        (["activation=mish"], {"explosion": 14}, ["init=he_backward"]),
+        (["activation=mish", "init=he"], {"growth": 7, "explosion": 49}, ["init=he_backward"]),
+        (["activation=mish"], {"growth": 7, "explosion": 50}, None),  # the deepest task has 50
+        (["activation=sigmoid"], {"vanishing": 9}, None),
+        (["activation=mish", "init=orthogonal"], {"explosion": 14}, None),
+        (["activation=mish", "init.bias=1"], {"explosion": 14}, None),
+    ],
+)
+def test_better_start_needs_exploding_gradient(overrides, limits, rules) -> None:
+    better = cards.better_start(Entry.of(overrides), {"limits": limits})
+    assert (better and [o for o in better.overrides if o.startswith("init")]) == rules
+
+
+def test_better_start_runs_where_search_failed() -> None:
+    assert cards.tasks_to_start_better(failing("mish", "easy", "deep"), "quick") == ["easy", "deep"]
+    assert cards.tasks_to_start_better(failing("mish", "deep"), "quick") == ["deep"]
+    assert cards.tasks_to_start_better(MISH, "quick") == []
 
 
 def entries_of(*errors: float) -> list[EntryResults]:

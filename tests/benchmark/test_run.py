@@ -4,8 +4,9 @@ checked and ranked."""
 import itertools
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -20,8 +21,10 @@ from rectifiers.benchmark import definition
 from rectifiers.benchmark import entries as filed
 from rectifiers.benchmark import run as running
 from rectifiers.benchmark.definition import Benchmark, Entry, benchmark, task_hash
-from rectifiers.benchmark.entries import EntryResults, load, save
+from rectifiers.benchmark.entries import EntryResults, RunResult, load, save
+from rectifiers.benchmark.ranking import depth_reached
 from rectifiers.benchmark.run import (
+    check_available,
     check_unchanged,
     is_of_present_code,
     result_of,
@@ -77,6 +80,7 @@ def run_in_this_process(
     runs: Sequence[Overrides],
     processes: int | None = None,
     follow_up: Callable[[Overrides], Sequence[Overrides]] = lambda overrides: (),
+    expected: Callable[[], int] | None = None,
 ) -> dict[Overrides, str]:
     pending = list(runs)
     while pending:
@@ -188,6 +192,78 @@ def test_interrupted_entry_goes_on(tiny_entry: Entry, tmp_path: Path, monkeypatc
     assert run_entry(tiny_entry, "quick") == entry  # nothing is run again
     assert run_entry(tiny_entry, "full") == entry  # runs of other tasks stay
     assert load(save(tmp_path / "results", entry)) == entry
+
+
+@pytest.fixture
+def deep_entry(tiny_entry: Entry) -> Entry:
+    """An entry of a benchmark of two depths."""
+    whole = yaml.safe_load(definition.DEFINITION.read_text())
+    shallow = {**whole["tasks"]["tiny"], "depth": 2}
+    overrides = [*OVERRIDES, "model.hidden=5"]
+    deep = {**shallow, "depth": 3, "overrides": overrides}
+    deep["science"] = task_hash(compose_config(*ALWAYS, *overrides))
+    whole["tasks"] = {"deep": deep, "shallow": shallow}
+    definition.DEFINITION.write_text(yaml.safe_dump(whole))
+    benchmark.cache_clear()
+    return tiny_entry
+
+
+def make_up_runs(monkeypatch, trains: Mapping[str, bool]) -> tuple[list[str], list[int]]:
+    """Let the runs of a task train, or not; return the tasks of what ran, and how many runs
+    there seemed to be, before each."""
+    done: set[tuple[str, float, int]] = set()
+    tasks: list[str] = []
+    totals: list[int] = []
+
+    def run_all(runs, processes, follow_up, expected) -> dict[Overrides, str]:
+        pending = list(runs)
+        while pending:
+            totals.append(len(done) + len(pending) + expected())
+            overrides = pending.pop(0)
+            rate, seed = (override.partition("=")[2] for override in overrides[-2:])
+            tasks.append("deep" if "model.hidden=5" in overrides else "shallow")
+            done.add((tasks[-1], float(rate), int(seed)))
+            pending += follow_up(overrides)
+        return {}
+
+    def stored_result(task: str, config: object, rate: float, seed: int) -> RunResult | None:
+        loss = 1.0 if trains[task] else 9.5
+        error = 20.0 if rate == 0.1 else 50.0
+        return run(task, rate, seed, error, loss) if (task, rate, seed) in done else None
+
+    monkeypatch.setattr(running, "run_all", run_all)
+    monkeypatch.setattr(running, "stored_result", stored_result)
+    return tasks, totals
+
+
+def test_failed_search_ends_task_and_deeper_ones(deep_entry: Entry, monkeypatch) -> None:
+    tasks, _ = make_up_runs(monkeypatch, {"shallow": False, "deep": True})
+    entry = run_entry(deep_entry, "quick")
+    assert tasks == ["shallow"] * 6  # the search alone
+    assert entry.gap("shallow") == "5 runs missing, because no learning rate trains shallow"
+    assert entry.gap("deep") == "11 runs missing, because no learning rate trains shallow"
+    assert "size=quick --all" in str(entry.objection())
+    assert depth_reached(entry, "quick") == 0
+    whole = run_entry(deep_entry, "quick", is_whole=True)
+    assert tasks.count("deep") == 11
+    assert (whole.gap("shallow"), whole.gap("deep")) == (None, None)
+    assert depth_reached(whole, "quick") == 0
+
+
+def test_deeper_task_follows_and_is_counted(deep_entry: Entry, monkeypatch) -> None:
+    tasks, totals = make_up_runs(monkeypatch, {"shallow": True, "deep": False})
+    entry = run_entry(deep_entry, "quick")
+    assert set(tasks[:6]) == {"shallow"}
+    assert totals[0] == 22  # searches and judged runs
+    assert (entry.gap("shallow"), entry.has_failed("deep")) == (None, True)
+    assert depth_reached(entry, "quick") == 2
+    assert totals[-1] == len(tasks)
+
+
+def test_runs_of_one_task_alone(deep_entry: Entry, monkeypatch) -> None:
+    tasks, _ = make_up_runs(monkeypatch, {"shallow": True, "deep": True})
+    run_entry(deep_entry, "quick", only=["deep"])
+    assert set(tasks) == {"deep"}
 
 
 def run_name(entry: Entry, rate: float, seed: int) -> str:
@@ -348,13 +424,14 @@ def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) 
 
 
 def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, monkeypatch) -> None:
-    monkeypatch.setattr(cards, "measure", lambda entry: (PARTS, {}))
+    monkeypatch.setattr(cards, "measure", lambda entry, names: (PARTS, {}))
     monkeypatch.setattr(provenance, "is_changed", lambda: False)
     monkeypatch.setattr(filed, "has_commit", lambda commit: not commit.startswith("c0de"))
     folder, places = tmp_path / "results" / "benchmark", tiny_entry.places
     options = ["--results", tmp_path / "results", "--jobs", 1]
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
-    assert "elu: 0 runs done, 6 to do, and the judged runs" in done.stderr
+    assert "elu: 0 runs done, 11 to do" in done.stderr  # the judged runs, too
+    assert "The gain is 1.48" in done.stderr.partition("runs done")[0]
     files = [f"{folder}/elu{suffix}" for suffix in (".json", ".md", ".svg")]
     assert done.stdout.splitlines()[-3:] == files
     assert "Cost" in done.stdout
@@ -367,6 +444,39 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     )
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
     assert " runs done, 0 to do\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["activation=not.there"], "No module named 'not'"),
+        (["init=not_here.either"], "init=not_here.either cannot be imported"),
+        (["activation=mishh"], "did you mean activation=mish"),
+        (["activation=mish", "data.root=/not/there"], "data.root=/not/there is not a folder"),
+    ],
+)
+def test_what_is_not_there_is_refused_early(arguments: list[str], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        check_available(Entry.of(arguments), "quick")
+
+
+@pytest.mark.parametrize("package", ["mnist1d", "matplotlib"])
+def test_missing_package_names_its_extra(package: str, monkeypatch) -> None:
+    monkeypatch.setattr(running, "find_spec", lambda name: None if name == package else object())
+    with pytest.raises(InputError, match=rf"{package} is not installed; .*EXTRAS="):
+        check_available(Entry.of(["activation=mish"]), "quick")
+
+
+@pytest.mark.process
+def test_early_refusal_imports_no_torch() -> None:
+    code = (
+        "import sys\n"
+        "from rectifiers.benchmark import run\n"
+        "from rectifiers.benchmark.definition import Entry\n"
+        "run.check_available(Entry.of(['activation=mish', 'data.root=/']), 'quick')\n"
+        "sys.exit('torch' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 DIRTY, UNKNOWN = ({"commit": f"{'c0de' * 3}{mark}"} for mark in ("-dirty", ""))

@@ -174,6 +174,8 @@ def test_time_left_counts_down_between_runs(config: RunConfig) -> None:
     progress = Progress(pending=jobs, complete=2, trained=2, trained_s=100)
     left = [progress.line(seconds).rpartition(", ")[2] for seconds in (100, 199)]
     assert left == ["0:05:00 left", "0:03:21 left"]
+    progress.expected = 4  # which an end will ask for
+    assert progress.line(100) == "2 of 12 done, 0 running, 0 failed, 0:08:20 left"
 
 
 def test_cores_get_a_run_each(config: RunConfig, monkeypatch) -> None:

@@ -84,6 +84,9 @@ LAYER = {
     "theory": {"response": 0.5, "gradient": 0.25, "width_drift": -0.1, "width_spread": 1.0},
 }
 THEORY: dict[str, Any] = {
+    "words": "The gain is 1.48 and χ = 1.06.",
+    "markdown": "The gain is 1.48 and χ = 1.06.",
+    "limits": {"explosion": 281},
     "weight_variance": 2.2,
     "gain": 1.48,
     "chi": 1.06,
@@ -100,7 +103,13 @@ PARTS = {
 }
 
 
-def card(entry: EntryResults, *baselines: EntryResults, **failed: str) -> Card:
+def card(
+    entry: EntryResults,
+    *baselines: EntryResults,
+    better: EntryResults | None = None,
+    **failed: str,
+) -> Card:
     """A card of which everything was measured but what `failed`, for the reasons given."""
     parts = {name: part for name, part in PARTS.items() if name not in failed}
-    return Card(entry, {base.entry: base for base in baselines}, parts, failed)
+    entries = {base.entry: base for base in baselines}
+    return Card(entry, entries, parts, failed, "make card ACTIVATION=mish", better)

@@ -1,10 +1,10 @@
-"""The card of an activation and an initialiser: what theory predicts, what the network does at
-initialisation, and the results on the tasks, as Markdown with a figure.
+"""The card of an activation and an initialiser: what theory predicts, the results on the tasks, and
+what the network does at initialisation, as Markdown with a figure.
 
 The measured parts are plain dictionaries."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from rectifiers.analysis.output import MEASURED, cell, new_figure
 from rectifiers.benchmark import ranking
-from rectifiers.benchmark.definition import SIZES, Entry, benchmark
+from rectifiers.benchmark.definition import SIZES, Entry, Size, benchmark
 from rectifiers.benchmark.entries import EntryResults, search
 from rectifiers.benchmark.ranking import BASELINES, Ranking, difference, score_text
 from rectifiers.benchmark.run import refusal
@@ -28,6 +28,7 @@ from rectifiers.runtime.machine import name as processor_name
 from rectifiers.runtime.schema import value_at
 
 PARTS = {"theory": "Theory", "init": "At initialisation", "cost": "Cost"}  # besides the runs
+BETTER = "he_backward"  # the initialiser that keeps the gradient, and not the signal
 DEEP, TIMED = "deep50", "conv6"  # the tasks whose network starts, and whose steps are timed
 SEEDS = 5  # draws of the network that starts
 TITLES = {"relu": "ReLU", "prelu": "PReLU", "gelu": "GELU", "silu": "SiLU"}
@@ -62,12 +63,15 @@ INIT_COLUMNS = {
 @dataclass(frozen=True)
 class Card:
     """A card's numbers. parts: what was measured, by the names of PARTS; failed: for the other
-    parts, why they were not. entries: the other entries with results, the baselines among them."""
+    parts, why they were not. entries: the other entries with results, the baselines among them.
+    command: what was typed. better: with the better start, where it ran."""
 
     results: EntryResults
     entries: Mapping[str, EntryResults]
     parts: Mapping[str, dict[str, Any]]
     failed: Mapping[str, str]
+    command: str
+    better: EntryResults | None = None
 
     def baselines(self, task: str) -> dict[str, EntryResults]:
         """Return the baselines that are complete on a task, without the entry itself."""
@@ -81,13 +85,16 @@ class Card:
     def markdown(self) -> str:
         """Return the card as Markdown, the answer first; its figure lies beside it."""
         name, spec = self.results.entry, benchmark()
-        command = f"python scripts/benchmark.py {' '.join(self.results.overrides)}"
         machine = f"code {code_fingerprint()} on {processor_name()}, {os.cpu_count()} cores"
-        chapters = {"Results": _tasks(self)}
+        measured = {}
         for part, text in (("theory", _theory), ("init", _init), ("cost", _cost)):
             reason = f"Not measured: {self.failed.get(part)}\n"
-            chapters[PARTS[part]] = text(self.parts[part]) if part in self.parts else reason
-        origin = f"Benchmark {spec.version} ({spec.hash}), `{command}`, {machine}."
+            measured[PARTS[part]] = text(self.parts[part]) if part in self.parts else reason
+        chapters = {"Theory": measured.pop("Theory"), "Results": _tasks(self)}
+        if self.better is not None:
+            chapters["Function or initialiser?"] = _starts(self, self.better)
+        chapters |= measured
+        origin = f"Benchmark {spec.version} ({spec.hash}), `{self.command}`, {machine}."
         chapters["Limits"] = f"{_limits(self)}\n{LIMITS}\n{origin}\n"
         body = "\n".join(f"## {title}\n\n{text}" for title, text in chapters.items())
         return f"# {name}\n\n{_headline(self)}\n![{name}]({name}.svg)\n\n{body}"
@@ -101,16 +108,18 @@ class Card:
         return paths
 
 
-def measure(entry: Entry) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Return the measured parts of an entry's card, and for the others why they were not
-    measured."""
+def measure(
+    entry: Entry, names: Iterable[str] = PARTS
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return the parts of an entry's card that `names` asks for, and for those that could not be
+    measured why."""
     from rectifiers.training.lightning import isolated
 
     parts, failed = {}, {}
     config = entry.config(benchmark().tasks[DEEP])
     with isolated(config):
         reason = refusal(config)
-        for name in PARTS:
+        for name in names:
             try:
                 if reason is not None:
                     raise InputError(reason)
@@ -118,6 +127,28 @@ def measure(entry: Entry) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
             except InputError as error:
                 failed[name] = printable(str(error))
     return parts, failed
+
+
+def better_start(entry: Entry, theory: Mapping[str, Any]) -> Entry | None:
+    """Return the entry with the start that keeps its gradient; None unless it has He's, with which
+    by theory the gradient explodes before the depth of the deepest task.
+
+    Where the gradient vanishes instead, theory knows no better start."""
+    deepest = max(task.depth or 0 for task in benchmark().tasks.values())
+    is_he = entry.name == entry.with_init("he").name
+    if not is_he or theory.get("limits", {}).get("explosion", deepest) >= deepest:
+        return None
+    return entry.with_init(BETTER)
+
+
+def tasks_to_start_better(results: EntryResults, size: Size) -> list[str]:
+    """Return the tasks of a size on which a better start is tried: those of errors that ran, where
+    no learning rate trains on one of them, and the shallowest of the others that none trains."""
+    spec = benchmark()
+    errors = [task for task in spec.of_size(size, is_error=True) if results.rate(task) is not None]
+    tasks = errors if any(map(results.has_failed, errors)) else []
+    failed = [task for task in spec.of_size(size, is_error=False) if results.has_failed(task)]
+    return tasks + [task for task in failed if not {*spec.shallower(task)} & {*failed}]
 
 
 def _measure(name: str, entry: Entry, config: RunConfig) -> dict[str, Any]:
@@ -140,8 +171,11 @@ def _measure(name: str, entry: Entry, config: RunConfig) -> dict[str, Any]:
 
 
 def _headline(card: Card) -> str:
-    """The place among the entries, the differences to ReLU, and the depth that trains."""
+    """Where nothing trains; the place among the entries, the differences to ReLU, and the depth
+    that trains."""
     results, name, lines = card.results, card.results.entry, []
+    if failed := [task for task in results.tasks() if results.has_failed(task)]:
+        lines.append(f"{_failure(card, failed)}\n")
     entries = {**card.entries, name: results}
     complete = set(card.complete_tasks())
 
@@ -159,6 +193,31 @@ def _headline(card: Card) -> str:
         if sentences:
             lines.append(f"{' '.join(sentences)}\n")
     return "\n".join(lines) or "No task is complete of both this entry and ReLU.\n"
+
+
+def _failure(card: Card, failed: Sequence[str]) -> str:
+    """Return on which tasks no learning rate trains, and whether a better start helps."""
+    results, reach = card.results, benchmark().reach
+    tried = sorted({run.rate for run in results.runs if run.task in failed})
+    sentences = [
+        f"No learning rate trains {results.entry} on {listed(failed)}: at rates from {tried[0]:g} "
+        f"to {tried[-1]:g}, each run of the search diverges or stays above a training loss of "
+        f"{reach:g}."
+    ]
+    if better := card.better:
+        shared = [task for task in failed if better.gap(task) is None or better.has_failed(task)]
+        lost = [task for task in shared if better.has_failed(task)]
+        if learned := [task for task in shared if task not in lost]:
+            sentences.append(
+                f"With init={BETTER}, which keeps the gradient, it trains on {listed(learned)}: "
+                "this failure is He's initialiser's, not the function's."
+            )
+        if lost:
+            sentences.append(
+                f"On {listed(lost)} it does not train with init={BETTER} either: He's initialiser "
+                "alone does not explain this failure."
+            )
+    return " ".join(sentences)
 
 
 def _place(ranks: Ranking, name: str) -> str:
@@ -234,11 +293,51 @@ def _tasks(card: Card) -> str:
     return text + "\n".join(markdown(*table) for table in tables if table[1])
 
 
+def _starts(card: Card, better: EntryResults) -> str:
+    """Compare the better start with He's, and with ReLU."""
+    rows = []
+    for name in better.tasks():
+        if (with_he := _score_or_failure(card.results, name)) == "-":
+            continue  # of an earlier call, or its data are not there
+        row = [name, with_he]
+        if better.has_failed(name):
+            row += [_score_or_failure(better, name), "-", "-"]
+        elif better.gap(name) is None:
+            row += [score_text(better, name), f"{better.rate(name):g}"]
+            relu = card.baselines(name).get(ranking.REFERENCE)
+            if relu is None:
+                row.append("-")
+            elif benchmark().tasks[name].depth is None:
+                row.append(difference(better, relu, name).signed())
+            else:
+                row.append(score_text(relu, name))
+        else:
+            row += ["-", "-", "-"]
+        rows.append(row)
+
+    theory = card.parts["theory"]
+    text = (
+        f"By theory the gradient's square grows χ = {cell(theory['chi'])} times per layer with "
+        f"He's rule. {BETTER} keeps it instead. These runs "
+        f"are of the entry {better.entry}, and count for no place of {card.results.entry}.\n\n"
+    )
+    head = ["task: error, %, or seeds that train", "He", BETTER, "learning rate"]
+    head.append(f"{BETTER} minus ReLU in points, or ReLU's seeds")
+    return text + markdown(head, rows)
+
+
+def _score_or_failure(results: EntryResults, task: str) -> str:
+    if results.has_failed(task):
+        return "nothing trains"
+    return "-" if results.gap(task) else score_text(results, task)
+
+
 def _theory(part: dict[str, Any]) -> str:
     known = {title: part[key] for key, title in THEORY_ROWS.items() if part.get(key) is not None}
     rows = [[title, cell(value)] for title, value in known.items()]
     reason = f"The rest is unknown: {part['unknown']}.\n\n" if "unknown" in part else ""
-    return reason + markdown(["fully connected layers of infinite width, without biases", ""], rows)
+    table = markdown(["fully connected layers of infinite width, without biases", ""], rows)
+    return f"{part['markdown']}\n\n{reason}{table}"
 
 
 def _init(part: dict[str, Any]) -> str:

@@ -84,6 +84,14 @@ class Benchmark(Section):
         tasks = {name: task for name, task in self.tasks.items() if task.size == size}
         return {n: t for n, t in tasks.items() if is_error in (None, t.depth is None)}
 
+    def shallower(self, name: str) -> list[str]:
+        """Return the tasks that ask for a smaller depth than `name` does, of its size, the
+        shallowest first; none where it asks for no depth."""
+        own = self.tasks[name]
+        depths = {n: t.depth or 0 for n, t in self.of_size(own.size, is_error=False).items()}
+        names = [other for other, depth in depths.items() if depth < (own.depth or 0)]
+        return sorted(names, key=lambda other: depths[other])
+
 
 @functools.cache
 def benchmark() -> Benchmark:
@@ -149,6 +157,12 @@ class Entry:
 
         activation, init = ("".join([names[g], *sorted(settings[g])]) for g in ENTRY_GROUPS)
         return re.sub(r"[^\w.=+-]", "_", activation if init == "he" else f"{activation}+{init}")
+
+    def with_init(self, rule: str) -> "Entry":
+        """Return the entry with another initialiser, without settings of its own."""
+        keys = {o: o.removeprefix("+").partition("=")[0] for o in self.overrides}
+        kept = [o for o, key in keys.items() if key.partition(".")[0] != "init"]
+        return Entry((*kept, f"init={rule}"), self.places)
 
     def run_overrides(self, task: Task, rate: float, seed: int) -> Overrides:
         """Return the overrides of one run."""

@@ -114,7 +114,13 @@ class EntryResults(Section):
             missing += benchmark().tasks[task].seeds
         if missing == 0:
             return None
-        return f"{missing} run{'' if missing == 1 else 's'} missing"
+        reason = f"{missing} run{'' if missing == 1 else 's'} missing"
+        cause = stopped_by(task, self.runs)
+        return f"{reason}, because no learning rate trains {cause}" if cause else reason
+
+    def has_failed(self, task: str) -> bool:
+        """Return whether the search of a task ended without a run that trains, at any rate."""
+        return has_failed(task, self.runs)
 
     def objection(self) -> str | None:
         """Return why the leaderboard cannot take the entry as it is, or None: runs miss, or the
@@ -124,7 +130,8 @@ class EntryResults(Section):
         for name, task in spec.tasks.items():  # data of a user's may lack, and with them the task
             is_asked = name in present or (task.size in sizes and not task.outside)
             if is_asked and name not in self.refused and (gap := self.gap(name)):
-                return f"{name}: {gap}; run the entry again with size={task.size}"
+                option = " --all" if stopped_by(name, self.runs) else ""
+                return f"{name}: {gap}; run the entry again with size={task.size}{option}"
 
         again = "remove this file, and run the entry again with runs_dir=<another folder>"
 
@@ -202,6 +209,22 @@ def search(task: str, runs: Iterable[RunResult]) -> tuple[list[float], float | N
     return rates, None
 
 
+def has_failed(task: str, runs: Iterable[RunResult]) -> bool:
+    """Return whether a task's search has ended without a run that trains, at any rate."""
+    runs = list(runs)
+    rates, chosen = search(task, runs)
+    errors = val_errors(task, rates, runs)
+    return chosen is not None and errors is not None and bool(np.isnan(errors).all())
+
+
+def stopped_by(task: str, runs: Iterable[RunResult]) -> str | None:
+    """Return the task whose failed search ends a card's work on `task`, or None: that of a
+    shallower one, or its own."""
+    runs = list(runs)
+    names = (*benchmark().shallower(task), task)
+    return next((name for name in names if has_failed(name, runs)), None)
+
+
 def planned_runs(
     task: str, runs: Iterable[RunResult], seeds: int | None = None
 ) -> list[tuple[float, int]]:
@@ -234,8 +257,11 @@ def save(folder: Path, results: EntryResults) -> Path:
     return path
 
 
-def load(path: Path) -> EntryResults:
+def load(path: Path, are_runs_checked: bool = True) -> EntryResults:
     """Read an entry's file, which anybody may have made.
+
+    are_runs_checked: whether each run's name is compared with its configuration, which has to be
+        composed (0.1 s).
 
     Raises:
         InputError: where it cannot be read, is no entry, is of another benchmark or configuration,
@@ -251,7 +277,7 @@ def load(path: Path) -> EntryResults:
 
     check_overrides(results.overrides, path)
     try:
-        objection = next(_objections(results, path.stem), None)
+        objection = next(_objections(results, path.stem, are_runs_checked), None)
     except InputError as error:  # of an override or a seed that no run could have
         objection = str(error)
     if objection is not None:
@@ -281,7 +307,7 @@ def check_overrides(overrides: Sequence[str], place: Path) -> None:
             )
 
 
-def _objections(results: EntryResults, stem: str) -> Iterator[str]:
+def _objections(results: EntryResults, stem: str, are_runs_checked: bool) -> Iterator[str]:
     spec, again = benchmark(), "run the entry again"
     if results.benchmark != spec.hash:
         known = f"this is {spec.version}, {spec.hash}"
@@ -291,7 +317,12 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
         yield f"its overrides are not an activation and an initialiser; {again}"
     if not results.entry == stem == entry.name:
         yield f"its entry is {entry.name}; name entry and file so"
+    if are_runs_checked:
+        yield from _objections_to_runs(results, entry)
 
+
+def _objections_to_runs(results: EntryResults, entry: Entry) -> Iterator[str]:
+    spec, again = benchmark(), "run the entry again"
     # of a run at one rate and seed: checking a configuration for each row takes five times as long
     hashed = {name: science(config) for name, config in entry.configs().items()}
     planned: dict[str, set[tuple[float, int]]] = {}
@@ -315,7 +346,7 @@ def _objections(results: EntryResults, stem: str) -> Iterator[str]:
             yield f"{label} is of the data {run.data}, not of the task's; {again}"
 
 
-def load_all(folder: Path, but: str = "") -> dict[str, EntryResults]:
+def load_all(folder: Path, but: str = "", are_runs_checked: bool = True) -> dict[str, EntryResults]:
     """Return the entries in a folder, by name; without the one named `but`."""
     paths = (path for path in sorted(folder.glob("*.json")) if path.stem != but)
-    return {path.stem: load(path) for path in paths}
+    return {path.stem: load(path, are_runs_checked) for path in paths}

@@ -18,7 +18,7 @@ from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.torch_internals import memory_tracker
 from rectifiers.theory import mean_field
-from rectifiers.theory.stability import stability
+from rectifiers.theory.stability import DEPTHS, Stability, stability
 
 SMALLEST, LARGEST = 2 * mean_field.SMALLEST, mean_field.LARGEST / 2  # of a fixed point
 ROUNDS, STEPS, BATCH = 15, 3, 64
@@ -27,9 +27,16 @@ BASELINE = "relu"
 
 def theory(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
     """Return the theory of wide chains with `activation` and weights of variance weight_variance /
-    n, no biases. What cannot be said of this activation is absent, and `unknown` says why."""
-    point = stability(activation, 1)
+    n, no biases. What cannot be said of this activation is absent, and `unknown` says why.
+
+    `words` and `markdown` say what He's rule makes of signal and gradient, and `limits` up to which
+    number of layers, by what ends it."""
+    point = stability(activation, max(DEPTHS))
+    lead = "" if point.gain is None else _he_in_words(point)
     section: dict[str, Any] = {
+        "words": f"{lead}{point}",
+        "markdown": f"{lead}\n{point.to_markdown()}",
+        "limits": point.limits,
         "weight_variance": weight_variance,
         "gain": point.gain,
         "chi": point.chi,
@@ -43,6 +50,15 @@ def theory(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
         return section | _maps(activation, weight_variance)
     except InputError as error:
         return section | {"unknown": str(error)}
+
+
+def _he_in_words(point: Stability) -> str:
+    assert point.gain is not None  # and with it chi
+    keeps = "keeps the mean square of the signal and multiplies that of the gradient by χ"
+    return (
+        f"The gain is {point.gain:.4g} and χ = {point.chi:.4g}. He's rule, n Var[w] = gain² = "
+        f"{point.gain**2:.4g}, {keeps} in each layer.\n"
+    )
 
 
 def _maps(activation: nn.Module, weight_variance: float) -> dict[str, Any]:

@@ -180,12 +180,13 @@ def admission_table(checked: Sequence[Admission]) -> str:
 
 def depth_reached(results: EntryResults, size: Size) -> int | None:
     """Return the depth to which at least half of the seeds train, of the tasks that ask for it,
-    the shallowest first; 0 where the first does not; None where one is incomplete, or none asks."""
+    the shallowest first; 0 where the first does not; None where none asks, or one is incomplete
+    whose search has not failed."""
     tasks = benchmark().of_size(size, is_error=False)
     reached = 0 if tasks else None
     for name, task in sorted(tasks.items(), key=lambda item: item[1].depth or 0):
         if results.gap(name) is not None:
-            return None
+            return reached if results.has_failed(name) else None
         if np.mean([run.trained for run in results.judged(name)]) < 0.5:
             break
         reached = task.depth or 0

@@ -1,8 +1,13 @@
 """The benchmark's runs: what is missing of an entry is run, the search of the learning rate first,
-then the judged runs at the rate that `select` chooses."""
+then the judged runs at the rate that `select` chooses.
+
+A search without a run that trains, at any rate, ends the work on its task and on deeper ones, where
+not all runs are asked for."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from rectifiers.benchmark.definition import ENTRY_GROUPS, Entry, Size, Task, benchmark
@@ -12,6 +17,8 @@ from rectifiers.benchmark.entries import (
     RunResult,
     is_installed,
     missing_runs,
+    search,
+    stopped_by,
 )
 from rectifiers.claims.measures import has_diverged
 from rectifiers.cli.runner import Overrides, run_all
@@ -19,9 +26,10 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find
 from rectifiers.runs.provenance import committed_file
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.console import say, without_progress
+from rectifiers.runtime.console import missing_extra, say, without_progress
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import write_text
+from rectifiers.runtime.files import CHECKOUT, root_folder, write_text
+from rectifiers.runtime.own_modules import find_modules, named_by
 
 
 def run_entry(
@@ -30,12 +38,17 @@ def run_entry(
     processes: int | None = None,
     seeds: int | None = None,
     before: EntryResults | None = None,
+    *,
+    only: Collection[str] | None = None,
+    is_whole: bool = False,
 ) -> EntryResults:
     """Run what is missing of an entry on the tasks of a size; return all results that it has.
 
     processes: how many at a time; None: one per core. Each makes many runs. seeds: of the
     judged runs, for a pilot; None: the benchmark's. before: results of it that were made elsewhere;
     what they hold of committed code, with the user's functions as they are, is not run again.
+    only: the tasks to run; None: all of the size. is_whole: whether the judged runs and the deeper
+    tasks are run after a failed search, too.
 
     Raises:
         InputError: where a function of the entry cannot be imported or called, or has changed since
@@ -50,14 +63,15 @@ def run_entry(
     config = next(iter(configs.values()))
     import_functions(config)
 
-    refused, absent = _refused(configs, size)
-    others = spec.tasks.keys() - spec.of_size(size).keys()
+    tasks = {n: t for n, t in spec.of_size(size).items() if only is None or n in only}
+    refused, absent = _refused(configs, tasks)
+    others = spec.tasks.keys() - tasks.keys()
     kept = before.refused if before else {}
     refused |= {task: kept[task] for task in others & kept.keys()}
 
     known = _known_runs(before)
     results = {name: stored_results(name, config, known) for name, config in configs.items()}
-    usable = {n: t for n, t in spec.of_size(size).items() if n not in {*refused, *absent}}
+    usable = {n: t for n, t in tasks.items() if n not in {*refused, *absent}}
     if not usable and not any(results.values()):  # nothing is kept: the function may be mended
         reasons = [*refused.values(), *absent.values()]
         raise InputError(f"{entry.name} cannot be run: {reasons[0]}")
@@ -68,7 +82,7 @@ def run_entry(
         check_unchanged(getattr(config, group).target, note)
     for reason in absent.values():
         say(reason)
-    _EntryRuns(entry, configs, usable, results, seeds).run(processes)
+    _EntryRuns(entry, configs, usable, results, seeds, is_whole).run(processes)
 
     def order(run: RunResult) -> tuple[bool, float, int]:
         is_judged = run.seed not in spec.search_seeds
@@ -85,13 +99,47 @@ def run_entry(
     )
 
 
-def _refused(configs: Mapping[str, RunConfig], size: Size) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the tasks of a size that cannot be run, and those whose data are not there, with the
-    reasons; raise an InputError for data that every checkout has."""
+def check_available(entry: Entry, size: Size) -> None:
+    """Refuse, before torch is imported, an entry that names a module, an option or a folder that is
+    not there, and a task or a card whose package is not installed; then, with torch, a function
+    that its module does not have."""
+    targets = {target: o for o in entry.overrides for target in named_by([o])}
+    for target, override in targets.items():
+        name = target.partition(".")[0]
+        if CHECKOUT is not None:  # whose conf/ may name modules beside it
+            find_modules([target], CHECKOUT)
+        if name not in sys.modules and find_spec(name) is None:
+            raise InputError(
+                f"{override} cannot be imported (No module named '{name}'); give the dotted "
+                "name of a function"
+            )
+
+    tasks = list(benchmark().of_size(size).values())
+    packages = ["matplotlib", *("mnist1d" for task in tasks if "data=mnist1d" in task.overrides)]
+    for package in packages:
+        if find_spec(package) is None:
+            raise InputError(str(missing_extra(ModuleNotFoundError(name=package))))
+
+    outside = [task for task in tasks if task.outside]
+    for task in outside[:1] or tasks[:1]:  # composing refuses what is no option
+        config = entry.config(task)
+        if config.data.root:
+            root_folder(str(config.data.root))
+        if targets:
+            from rectifiers.training.targets import import_functions
+
+            import_functions(config)
+
+
+def _refused(
+    configs: Mapping[str, RunConfig], tasks: Mapping[str, Task]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the tasks that cannot be run, and those whose data are not there, with the reasons;
+    raise an InputError for data that every checkout has."""
     refused: dict[str, str] = {}
     absent: dict[str, str] = {}
     with without_progress():
-        for name, task in benchmark().of_size(size).items():
+        for name, task in tasks.items():
             try:
                 if reason := refusal(configs[name]):
                     refused[name] = reason
@@ -113,7 +161,7 @@ class _EntryRuns:
     ends.
 
     tasks: those that are run. results: by task, what is there, to which each run that ends is
-    added."""
+    added. is_whole: whether a failed search ends nothing."""
 
     def __init__(
         self,
@@ -122,20 +170,22 @@ class _EntryRuns:
         tasks: Mapping[str, Task],
         results: dict[str, list[RunResult]],
         seeds: int | None,
+        is_whole: bool,
     ) -> None:
         self.entry, self.configs, self.tasks = entry, configs, tasks
-        self.results, self.seeds = results, seeds
+        self.results, self.seeds, self.is_whole = results, seeds, is_whole
         self.places: dict[Overrides, tuple[str, float, int]] = {}  # of all runs asked for
 
     def run(self, processes: int | None) -> None:
         """Run what is missing."""
         jobs = [overrides for name in self.tasks for overrides in self.next_runs(name)]
         complete = sum(len(self.results[name]) for name in self.tasks)
-        text = f"{self.entry.name}: {complete} runs done, {len(jobs)} to do"
+        to_do = len(jobs) + self.expected()
+        text = f"{self.entry.name}: {complete} runs done, {to_do} to do"
         if jobs:
-            text += ", and the judged runs of each task whose search ends"
+            text += ", fewer where no learning rate trains, more where a search tries further ones"
         say(text)
-        if failures := run_all(jobs, processes, self.follow_up):
+        if failures := run_all(jobs, processes, self.follow_up, self.expected):
             raise InputError(
                 f"runs of {self.entry.name} that failed: {len(failures)}, named above; the same "
                 "command runs them again"
@@ -143,6 +193,8 @@ class _EntryRuns:
 
     def next_runs(self, name: str) -> list[Overrides]:
         """Return the runs of a task that its results ask for and that nobody was asked for."""
+        if self._is_stopped(name) or self._is_waiting(name):
+            return []
         jobs = []
         for rate, seed in missing_runs(name, self.results[name], self.seeds):
             overrides = self.entry.run_overrides(self.tasks[name], rate, seed)
@@ -156,7 +208,33 @@ class _EntryRuns:
         name, rate, seed = self.places[overrides]
         if run := stored_result(name, self.configs[name], rate, seed):
             self.results[name].append(run)
-        return self.next_runs(name)
+        return [job for task in self.tasks for job in self.next_runs(task)]
+
+    def expected(self) -> int:
+        """Return how many runs the results will ask for, if each search ends at the rates that it
+        has now and trains."""
+        number = 0
+        for name, task in self.tasks.items():
+            if self._is_stopped(name):
+                continue
+            if self._is_waiting(name):
+                number += len(missing_runs(name, self.results[name], self.seeds))
+            if self._rate(name) is None:
+                number += min(self.seeds or task.seeds, task.seeds)
+        return number
+
+    def _rate(self, name: str) -> float | None:
+        return search(name, self.results[name])[1]
+
+    def _is_waiting(self, name: str) -> bool:
+        """Whether the search of a shallower task goes on, which may end this one's work."""
+        before = [task for task in benchmark().shallower(name) if task in self.tasks]
+        return not self.is_whole and any(self._rate(task) is None for task in before)
+
+    def _is_stopped(self, name: str) -> bool:
+        """Whether a failed search ended the work on a task."""
+        runs = [run for task in self.tasks for run in self.results[task]]
+        return not self.is_whole and stopped_by(name, runs) is not None
 
 
 def check_unchanged(target: str, note: Path) -> None:

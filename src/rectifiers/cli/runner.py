@@ -46,7 +46,7 @@ class Job:
 @dataclass
 class Progress:
     """How far a list of runs is. trained: the number of jobs completed since the start, the last
-    of them `trained_s` seconds after it."""
+    of them `trained_s` seconds after it. expected: the number of runs that will be asked for."""
 
     pending: list[Job] = field(default_factory=list)
     running: dict[Future[str | None], tuple[ProcessPoolExecutor, Job]] = field(default_factory=dict)
@@ -54,12 +54,17 @@ class Progress:
     complete: int = 0
     trained: int = 0
     trained_s: float = 0.0
+    expected: int = 0
+
+    @property
+    def to_do(self) -> int:
+        """How many runs are not done."""
+        return len(self.pending) + len(self.running) + self.expected
 
     @property
     def done(self) -> str:
         """How many of how many runs are done, in words."""
-        open_jobs = len(self.pending) + len(self.running)
-        return f"{self.complete} of {open_jobs + self.complete + len(self.failures)} done"
+        return f"{self.complete} of {self.to_do + self.complete + len(self.failures)} done"
 
     def line(self, seconds: float) -> str:
         """Return a line such as "3 of 12 done, 2 running, 1 failed, 0:12:00 left", `seconds`
@@ -67,8 +72,7 @@ class Progress:
         line = f"{self.done}, {len(self.running)} running, {len(self.failures)} failed"
         if not self.trained:
             return line
-        open_jobs = len(self.pending) + len(self.running)
-        left_s = self.trained_s * open_jobs / self.trained - (seconds - self.trained_s)
+        left_s = self.trained_s * self.to_do / self.trained - (seconds - self.trained_s)
         return f"{line}, {duration(left_s)} left"
 
 
@@ -76,6 +80,7 @@ def run_all(
     runs: Sequence[Overrides],
     processes: int | None = None,
     follow_up: FollowUp | None = None,
+    expected: Callable[[], int] | None = None,
 ) -> dict[Overrides, str]:
     """Train the runs that have no complete record, seed by seed; return why others failed.
 
@@ -83,6 +88,7 @@ def run_all(
 
     processes: how many at a time; None: one per core, and one where any trains on a GPU.
     follow_up: returns the runs that a completed one of this call asks for.
+    expected: returns how many runs `follow_up` has still to ask for, which the time left counts.
 
     Raises:
         InputError: for fewer than one process.
@@ -96,12 +102,13 @@ def run_all(
     _plan(progress, runs)
     configs = [job.config for job in progress.pending]
     processes, threads = share_cores(configs, processes, may_grow=follow_up is not None)
-    if number := len(progress.pending):
+    if progress.pending:
+        progress.expected = expected() if expected else 0
         shares = f"at a time: {processes}, threads of each: {threads}"
-        say(f"runs to do: {number}, {shares}")
+        say(f"runs to do: {progress.to_do}, {shares}")
 
     with deferring_signals():
-        _train_pending(progress, processes, threads, follow_up)
+        _train_pending(progress, processes, threads, follow_up, expected)
 
     # a reason is shown beside what sets its run apart
     common = set.intersection(*map(set, runs)) if len(runs) > 1 else set()
@@ -146,7 +153,11 @@ def _plan(progress: Progress, runs: Sequence[Overrides]) -> None:
 
 
 def _train_pending(
-    progress: Progress, processes: int, threads: int, follow_up: FollowUp | None
+    progress: Progress,
+    processes: int,
+    threads: int,
+    follow_up: FollowUp | None,
+    expected: Callable[[], int] | None,
 ) -> None:
     """Train all that is pending, in pools of one worker: one that is killed breaks no other."""
     start = partial(
@@ -173,6 +184,7 @@ def _train_pending(
                     progress.trained += 1
                     progress.trained_s = time.monotonic() - timer.started
                     _plan(progress, follow_up(job.overrides) if follow_up else ())
+                    progress.expected = expected() if expected else 0
                 else:
                     progress.failures[job.overrides] = reason
                 if reason is KILLED:  # its pool takes no more work

@@ -19,10 +19,11 @@ from torchvision import datasets
 from torchvision.datasets.utils import download_url
 
 from rectifiers.data.images import LARGEST_BYTES, list_classes, read_rgb, write_cache
-from rectifiers.data.sources import Source, missing, root_folder
+from rectifiers.data.sources import Source, missing
 from rectifiers.data.splits import ArraySplit, take
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError, unreadable
+from rectifiers.runtime.files import root_folder
 from rectifiers.runtime.ranges import Count
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -8,8 +8,9 @@ from typing import Literal
 
 from torchvision import datasets
 
-from rectifiers.data.sources import Source, folder, missing, root_folder
+from rectifiers.data.sources import Source, folder, missing
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import root_folder
 
 Size = Literal["full", "320px", "160px"]
 NAMES = {  # in words, of the folders of WordNet's numbers

@@ -26,6 +26,7 @@ from rectifiers.data.images import FolderSplit, Inspection, list_classes
 from rectifiers.data.splits import ArraySplit, Part, Split, choose, part_digest, take
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import root_folder
 from rectifiers.runtime.ranges import Range
 
 UNPINNED = "unpinned-"
@@ -243,15 +244,6 @@ def noise(classes: int = 6, train: int = 72, val: int = 24, px: int = 96) -> Sou
 
     names = tuple(str(i) for i in range(classes))
     return Source("noise", names, 3, split(train), split(val))
-
-
-def root_folder(root: str | None) -> Path:
-    """Return the folder `data.root`, which must be there, or `data/`."""
-    if root is not None and not Path(root).is_dir():
-        raise InputError(
-            f"data.root={root} is not a folder; create it, or leave data.root out to use data/"
-        )
-    return Path(root or "data")
 
 
 @contextmanager

@@ -23,11 +23,12 @@ from rectifiers.data.images import (
     read_rgb,
     write_cache,
 )
-from rectifiers.data.sources import Source, root_folder
+from rectifiers.data.sources import Source
 from rectifiers.data.splits import ArraySplit
 from rectifiers.runtime import machine
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError, unreadable
+from rectifiers.runtime.files import root_folder
 
 FOLDER = "tiny-imagenet-200"
 ARCHIVE = f"{FOLDER}.zip"

@@ -217,3 +217,12 @@ def git(*arguments: str, at: Path) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def root_folder(root: str | None) -> Path:
+    """Return the folder `data.root`, which must be there, or `data/`."""
+    if root is not None and not Path(root).is_dir():
+        raise InputError(
+            f"data.root={root} is not a folder; create it, or leave data.root out to use data/"
+        )
+    return Path(root or "data")
