@@ -37,8 +37,9 @@ toss does in 50 %. All seeds together decide {decided:.0f} % of these pairs: the
 of the difference, paired by seed, excludes 0.
 
 We take each pair of entries on each task, [without the controls](../docs/benchmark.md#places). The
-winner has the lower mean error over the judged seeds of [the rules](../docs/benchmark.md#budget-and-splits). A seed that a shortcut uses is left out of this
-mean. The interval resamples the entries, because pairs that share one are not independent.
+winner has the lower mean error over [the judged seeds](../docs/benchmark.md#budget-and-splits). A
+seed that a shortcut uses is left out of this mean. The interval resamples the entries, because
+pairs that share one are not independent.
 
 ![Share of comparisons that name another winner](benchmark/shortcuts.svg)
 """
