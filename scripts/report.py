@@ -55,6 +55,7 @@ CHECKS = (
     "studies/initialization_page.py --check",
     "studies/libraries_page.py --check",
     "studies/performance.py --check",
+    "studies/starts_page.py --check",
 )
 Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same in words
 

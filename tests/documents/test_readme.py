@@ -76,7 +76,7 @@ def test_shown_headline_is_that_of_the_card() -> None:
     shown = re.search(
         r"^> (mish: .*?)\n\n", section("Measure your own activation") + "\n\n", re.M | re.S
     )[1]
-    headline = Card(entries["mish"], entries, {}, {}).markdown().split("\n\n")[1]
+    headline = Card(entries["mish"], entries, {}, {}, "").markdown().split("\n\n")[1]
     assert " ".join(shown.replace("\n> ", " ").split()) == headline
 
 
