@@ -61,6 +61,17 @@ def test_failed_search_stands_on_first_line(task: str) -> None:
     assert ("Trains at none of the depths." in made) == (task == "deep")
 
 
+def test_depth_that_fails_behind_one_that_trains_is_no_news(monkeypatch) -> None:
+    tasks = cards.benchmark().tasks
+    deeper = tasks["deep"].model_copy(update={"depth": 100})
+    monkeypatch.setitem(tasks, "deeper", deeper)
+    runs = failing("mish", "deeper").runs
+    mish = MISH.model_copy(update={"runs": (*MISH.runs, *runs)})
+    made = card(mish, RELU).markdown()
+    assert "No learning rate" not in made
+    assert "Trains to depth 50." in made
+
+
 def test_card_says_whose_failure_it_is() -> None:
     entry = failing("mish", "easy", "deep")
     better = results("mish+he_backward", [5.5, 6.5, 6.0, 5.7, 6.6])

@@ -174,7 +174,7 @@ def _headline(card: Card) -> str:
     """Where nothing trains; the place among the entries, the differences to ReLU, and the depth
     that trains."""
     results, name, lines = card.results, card.results.entry, []
-    if failed := [task for task in results.tasks() if results.has_failed(task)]:
+    if failed := [task for task in results.tasks() if _is_news(results, task)]:
         lines.append(f"{_failure(card, failed)}\n")
     entries = {**card.entries, name: results}
     complete = set(card.complete_tasks())
@@ -193,6 +193,13 @@ def _headline(card: Card) -> str:
         if sentences:
             lines.append(f"{' '.join(sentences)}\n")
     return "\n".join(lines) or "No task is complete of both this entry and ReLU.\n"
+
+
+def _is_news(results: EntryResults, name: str) -> bool:
+    """Return whether nothing trains on a task, which the depth that trains does not say, too."""
+    task = benchmark().tasks[name]
+    is_beyond = task.depth is not None and bool(ranking.depth_reached(results, task.size))
+    return results.has_failed(name) and not is_beyond
 
 
 def _failure(card: Card, failed: Sequence[str]) -> str:
