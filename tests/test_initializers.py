@@ -2,6 +2,7 @@
 seed."""
 
 import math
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 
@@ -215,6 +216,38 @@ def test_looks_linear_is_for_crelu_alone(activation) -> None:
     ):
         with pytest.raises(InputError, match=r"init=looks_linear .* 2\.weight reads"):
             initialize(model, (4, 8), "looks_linear")
+
+
+def behind_crelu(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(6, 8, 1), A.crelu(8), layer)
+
+
+@pytest.mark.parametrize(
+    ("model", "layer"),
+    [
+        (behind_crelu(nn.Conv2d(16, 8, 3, groups=2)), "2.weight"),
+        (behind_crelu(nn.Conv2d(16, 16, 3, groups=16)), "2.weight"),
+        (behind_crelu(nn.ConvTranspose2d(16, 16, 3)), "2.weight"),  # a weight of the same shape
+        (behind_crelu(nn.Linear(4, 3)), "2.weight"),  # reads a row of a map
+        (behind_crelu(nn.Sequential(nn.ChannelShuffle(2), nn.Conv2d(16, 8, 1))), "2.1.weight"),
+    ],
+)
+def test_looks_linear_needs_both_halves_in_order(model: nn.Module, layer: str) -> None:
+    with pytest.raises(InputError, match=rf"{layer} reads (CReLU in|channel_shuffle)"):
+        initialize(model, (4, 6, 4, 4), "looks_linear")
+
+
+@pytest.mark.parametrize("levels", [[1], [2, 1], [3, 2, 1]])
+def test_looks_linear_refuses_a_pyramid_of_levels(levels: list[int]) -> None:
+    rows = [
+        {"name": "conv", "conv": 4, "kernel": 3},
+        {"name": "spp", "pyramid": levels},
+        {"name": "fc", "linear": 8},
+        {"name": "out", "linear": 3},
+    ]
+    network = Network(expand(rows, width=1, classes=3), A.crelu, channels=2, input_px=8)
+    with nullcontext() if levels == [1] else pytest.raises(InputError, match=r"fc reads .*pyramid"):
+        initialize_chain(network.sites(), I.looks_linear, seed=0, name="")
 
 
 # The recipe's table of stds for the small model: Eq. 14 | Eq. 10 | Xavier, for ReLU.

@@ -253,12 +253,12 @@ def looks_linear(weight: Tensor, layer: Layer, generator: Generator) -> float:
     layer, which reads the data, is W alone.
 
     Raises:
-        UnfitNetworkError: if the layer reads anything else.
+        UnfitNetworkError: if the layer reads anything else, or not the halves in this order.
     """
     if layer.reads not in (None, "CReLU"):
         raise UnfitNetworkError(
-            f"init=looks_linear mirrors what CReLU gives, and {layer.name} reads {layer.reads}; "
-            "give activation=crelu, or another init"
+            f"init=looks_linear mirrors the halves that CReLU gives, and {layer.name} reads "
+            f"{layer.reads}; give activation=crelu and plain layers, or another init"
         )
     parts = 1 if layer.reads is None else 2
     half = torch.empty_like(weight[:, : weight.shape[1] // parts])

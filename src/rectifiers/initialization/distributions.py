@@ -260,6 +260,7 @@ class LayerCall:
     fan_in, fan_out: as for `initializers.Layer`.
     reads: what the layer reads.
     taps: how many inputs make a response on these maps, borders and all, on average.
+    reads_halves: whether CReLU's two halves are those of what it reads, and of its weight.
     """
 
     name: str
@@ -269,6 +270,7 @@ class LayerCall:
     fan_out: int
     reads: Distribution
     taps: float
+    reads_halves: bool = False
 
 
 @dataclass(frozen=True)

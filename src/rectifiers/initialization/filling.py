@@ -157,7 +157,9 @@ def _activation(call: LayerCall) -> str | None:
     layer is behind that."""
     reads = call.reads
     if reads.functions:
-        return reads.functions[-1].partition("(")[0]
+        activation = reads.functions[-1].partition("(")[0]
+        is_mixed = activation == "CReLU" and not call.reads_halves
+        return f"{activation} in groups or in another order" if is_mixed else activation
     return str(reads) if reads.layers else None
 
 

@@ -49,6 +49,17 @@ def bound(name: str, args: Any, kwargs: Any) -> tuple[Tensor, Tensor, Tensor | N
     return named["input"], named["weight"], None if name in PRODUCTS else named.get("bias")
 
 
+def reads_halves(name: str, x: Tensor, weight: Tensor) -> bool:
+    """Return whether the second dimension of a layer's weight is the channels of its input, in
+    order, and each place of the input is 0 in one half of them, as CReLU gives it."""
+    channels = -1 if name == "linear" else 1 - weight.dim()
+    is_plain = name == "linear" or name in CONVOLUTIONS
+    if not is_plain or weight.shape[1] != x.shape[channels] or weight.shape[1] % 2:
+        return False  # the other layers have groups, or another order of dimensions
+    one, other = x.chunk(2, dim=channels)
+    return not bool(((one != 0) & (other != 0)).any())
+
+
 def fans(
     func: Any, name: str, x: Tensor, weight: Tensor, args: Any, kwargs: Any
 ) -> tuple[int, int, float]:

@@ -290,7 +290,9 @@ class _Tracer(TorchFunctionMode):
             return out
         self.trace.consume(dist)
         fan_in, fan_out, taps = op.fans(func, name, x, weight, args, kwargs)
-        call = LayerCall(key, weight, bias, fan_in, fan_out, dist, taps)
+        is_behind_crelu = any(label.startswith("CReLU") for label in dist.functions[-1:])
+        halves = is_behind_crelu and op.reads_halves(name, x, weight)
+        call = LayerCall(key, weight, bias, fan_in, fan_out, dist, taps, halves)
         self._meet(call, lambda: func(*args, **kwargs))
         out = func(*args, **kwargs)
         self._respond(out, call)

@@ -25,12 +25,15 @@ DRIFT_LIMIT = 10.0  # the growth of an error of the variance that is warned of
 
 @dataclass(frozen=True)
 class Site:
-    """A weight layer of a network with the activations on either side of it (None at the ends)."""
+    """A weight layer of a network with the activations on either side of it (None at the ends).
+
+    levels: of the pyramid in front of it; 1 without one."""
 
     name: str
     module: nn.Conv2d | nn.Linear
     before: nn.Module | None
     after: nn.Module | None
+    levels: int = 1
 
     @property
     def fans(self) -> tuple[int, int]:
@@ -71,6 +74,8 @@ def layers_of(sites: Sequence[Site], first_layer_linear: bool = False) -> list[L
         # computed when a rule asks, since not every activation has every gain
         forward, backward = partial(_gain, read, "forward"), partial(_gain, fed, "backward")
         reads = type(site.before).__name__ if site.before else None
+        if reads and site.levels > 1:
+            reads += f" through {site.levels} levels of a pyramid"
         layers.append(Layer(site.name, *site.fans, forward, backward, reads=reads))
         before = after
     return layers

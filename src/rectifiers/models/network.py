@@ -157,13 +157,16 @@ class Network(ImageNetwork):
     def sites(self) -> list[Site]:
         """Return the layers with weights, in order, each with the activations around it."""
         named = self._named()
-        rows = [shape.row.name for shape in self.shapes if shape.row.weighted]
         sites: list[Site] = []
-        before = None
-        for name in rows:
-            after = named.get(f"{name}_act")
-            sites.append(Site(name, named[name], before, after))  # type: ignore[arg-type]
-            before = after
+        before, levels = None, 1
+        for row in (shape.row for shape in self.shapes):
+            if row.kind == "pyramid":
+                levels = len(row.levels)
+            if not row.weighted:
+                continue
+            after = named.get(f"{row.name}_act")
+            sites.append(Site(row.name, named[row.name], before, after, levels))  # type: ignore[arg-type]
+            before, levels = after, 1
         return sites
 
     def activations(self) -> dict[str, tuple[nn.Module, int]]:
