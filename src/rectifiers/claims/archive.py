@@ -121,7 +121,8 @@ def neighbours() -> dict[str, list[str]]:
         hashes = arm_hashes().get(claim.name, {})
         for arm, others in claim.neighbours.items():
             if arm in hashes:
-                by_arm.setdefault(hashes[arm], []).extend(hashes[other] for other in others)
+                known = [hashes[other] for other in others if other in hashes]
+                by_arm.setdefault(hashes[arm], []).extend(known)
     return by_arm
 
 

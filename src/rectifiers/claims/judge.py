@@ -337,8 +337,7 @@ def _beside_rate_step(
     comparison: Comparison, finding: Finding, pairs: Pairs, beside: Neighbours
 ) -> Finding:
     """Return the finding on the difference of two arms; it is inconclusive if one step of the grid
-    of learning rates changes either arm by more. Without runs of neighbours of both arms it stays
-    as it is.
+    of learning rates changes an arm by more, of those arms whose neighbours have runs.
 
     A step changes an arm by the larger of the two differences from its neighbours, of the same
     measure and over the seeds that they share; runs that diverged measure no step."""
@@ -354,12 +353,11 @@ def _beside_rate_step(
             describe(to_neighbour, _pairs([other, own])).finding
             for other in beside.get(arm_of(runs[0]), ())
         ]
-        if not any(found.n for found in of_arm):
-            return finding
-        steps[arm] = max(abs(found.effect) for found in of_arm if found.n)
+        if sizes := [abs(found.effect) for found in of_arm if found.n]:
+            steps[arm] = max(sizes)
 
-    arm = max(steps, key=lambda arm: steps[arm])
-    if steps[arm] <= _size(comparison, finding):
+    arm = max(steps, key=lambda arm: steps[arm], default="")
+    if not steps or steps[arm] <= _size(comparison, finding):
         return finding
     unit = f" {comparison.unit()}" if comparison.unit() else ""
     words = f"one step of the learning rate changes {arm} by {steps[arm]:.3g}{unit}"
