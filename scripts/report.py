@@ -107,16 +107,21 @@ def classes(
     numbers, words = class_errors.report(test, [run.record for run in known], arms)
 
     place = out or found.path.with_name("failures.svg")
-    is_drawn = draw_failures(found.path.parent, place, numbers, values, trust)
+    is_drawn = draw_failures(found.path.parent, place, test.data, numbers, values, trust)
     numbers["picture"] = str(place) if is_drawn else None
     return numbers, f"{words}\n{place}" if is_drawn else words
 
 
 def draw_failures(
-    folder: Path, place: Path, numbers: Any, values: dict[str, str], trust: tuple[str, ...]
+    folder: Path,
+    place: Path,
+    data: str,
+    numbers: Any,
+    values: dict[str, str],
+    trust: tuple[str, ...],
 ) -> bool:
-    """Draw the failures of the run in `folder`; where its data are not there, say so and return
-    False."""
+    """Draw the failures of the run in `folder`, which was tested on data with the hash `data`;
+    where these are not there, say so and return False."""
     from rectifiers.cli.finished import of_run
 
     refuse_link(folder)  # it may be anybody's
@@ -125,7 +130,7 @@ def draw_failures(
         from rectifiers.analysis import failures  # here: it loads torch
 
         shown = numbers["failures"]
-        images = failures.photographs(config, [failure["image"] for failure in shown])
+        images = failures.photographs(config, data, [failure["image"] for failure in shown])
     except InputError as error:
         say(f"no picture: {error}")
         return False
@@ -334,7 +339,7 @@ def write_readme(check: bool) -> Outcome:
     for path, shown in shown_in.items():
         block = "\n".join(["```", *shown, "```\n"])
         texts[path] = documents.filled(path.read_text(), "make train", block)
-    for name, block in claim_documents.readme_tables(claim_results()).items():
+    for name, block in claim_documents.readme_tables(claim_results(), claim_runs()).items():
         texts[README] = documents.filled(texts[README], name, block)
 
     curves = figures.pictured_curves(claim_records.load(RESULTS / "claims", figures.PICTURED))

@@ -9,10 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from conftest import ROOT, compose_config, load_script
 from made_up import altered, result
+from rectifiers.evaluation.evaluate import Result, Scores, load_scores, save_scores
 from rectifiers.runs import record as records
 from rectifiers.runs.folder import link_run
 from rectifiers.runtime.errors import InputError
@@ -168,6 +171,27 @@ def test_classes_without_images_have_no_picture(
     assert json.loads(said.out)["picture"] is None
     assert said.err.splitlines()[-1].startswith("no picture: ")
     assert not (tmp_path / "other name" / "failures.svg").exists()
+
+
+@pytest.mark.parametrize("is_named_alike", [False, True])
+def test_classes_of_other_data_have_no_picture(
+    said: Any, scored: Outcome, tmp_path: Path, is_named_alike: bool
+) -> None:
+    """A folder from elsewhere may keep scores of more images than its data have."""
+    path, record = scored.path.parent / "scores" / "center.npz", scored.record
+    one = load_scores(path)
+    labels, scores = np.tile(one.labels, 9), np.tile(one.scores, (9, 1))[::-1].copy()
+    more = Scores(
+        scores, labels[::-1].copy(), one.data if is_named_alike else "other", one.settings
+    )
+    save_scores(path, more)
+    found = Result.from_scores(torch.from_numpy(scores), torch.from_numpy(more.labels)).as_dict()
+    found |= {"num_images": len(labels), "scores": more.digest()}
+    changes = {f"protocols.center.{key}": value for key, value in found.items()}
+    records.write(scored.path, altered(record, changes | {"images.test": len(labels)}))
+    answer = json.loads(said("classes", record.run, f"cache_dir={tmp_path}/cache", "--json"))
+    assert answer["picture"] is None
+    assert sum(row["num_images"] for row in answer["classes"]) == len(labels)
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,17 @@ def test_changes_are_paired_over_seeds() -> None:
     assert [set(row) for row in single] == [{"class", "points"}] * 3  # no interval of one seed
 
 
+def test_equal_changes_tell_nothing_of_their_spread() -> None:
+    """As of a class of few images: all seeds differ by one image, or by none."""
+    test = scored(answers({0: 1}))
+    known = [run_of(answers({0: 1}), seed) for seed in range(3)]
+    known += [run_of(answers({}), seed, "relu") for seed in range(3)]
+    numbers, words = report(test, known)
+    assert [row["p"] for row in numbers["compared"]["classes"]] == [1, 1, 1]
+    (line,) = (line for line in words.splitlines() if "+20.00" in line)
+    assert line.split() == ["a", "+20.00", "-", "1", "1"]
+
+
 @pytest.mark.parametrize(
     "other", [{"tested": {"settings": {"scale_px": 40}}}, {"data": "other"}, {"width": 2}]
 )

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from rectifiers.analysis.output import new_figure
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import printable
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.training import build
 from rectifiers.training.targets import import_functions
@@ -18,11 +19,23 @@ from rectifiers.training.targets import import_functions
 COLUMNS, LETTERS = 3, 26  # of a row, of a class's name
 
 
-def photographs(config: RunConfig, places: Sequence[int]) -> list[np.ndarray]:
-    """Return the images at these places of the split that `config` tests on, uint8 [H, W, C]; an
-    InputError where the data are not those that it names."""
+def photographs(config: RunConfig, data: str, places: Sequence[int]) -> list[np.ndarray]:
+    """Return the images at these places of the split that `config` tests on, uint8 [H, W, C].
+
+    data: the hash of the data that have these places.
+
+    Raises:
+        InputError: where the data of `config` are not there, or have another hash.
+    """
     source = build.open_source(config, import_functions(config))
-    tested = build.inspect_source(source, config).tested
+    source = build.inspect_source(source, config)
+    tested = source.tested
+    if source.digest != data or max(places, default=0) >= len(tested.labels):
+        raise InputError(
+            f"the scores are of data with the hash {printable(data)}, and the data here have "
+            f"{source.digest} and {len(tested.labels)} test images; point data.root to those that "
+            "were tested"
+        )
     return [tested.image(place).permute(1, 2, 0).numpy() for place in places]
 
 

@@ -315,6 +315,12 @@ def _top5(row: JsonObject) -> str:
     return "-" if percent is None else f"{percent:.1f}"
 
 
+def _interval(row: JsonObject) -> str:
+    """The interval of a change; none where all seeds have the same, as of a few images."""
+    low, high = row["low"], row["high"]
+    return f"{low:+.2f} to {high:+.2f}" if low < high else "-"
+
+
 def _compared(compared: JsonObject | None) -> str:
     if compared is None:
         return (
@@ -335,7 +341,7 @@ def _compared(compared: JsonObject | None) -> str:
     }
     if len(seeds) > 1:
         columns |= {
-            "95 % interval": lambda row: f"{row['low']:+.2f} to {row['high']:+.2f}",
+            "95 % interval": _interval,
             "p": lambda row: f"{row['p']:.2g}",
             f"p for {len(rows)} classes": lambda row: f"{row['p_corrected']:.2g}",
         }
