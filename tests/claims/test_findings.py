@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from rectifiers.claims.documents import (
     lessons_page,
     pages,
     readme_rows,
+    readme_tables,
 )
 from rectifiers.claims.judge import ClaimResult, Verdict, answer
 from rectifiers.results.documents import TEXT
@@ -100,6 +102,17 @@ def test_readme_shows_what_is_judged_and_says_what_is_not(made_up) -> None:
     ((_, seen, where, link),) = readme_rows({"says": "Which?", "find": {"empty": words}}, by_name)
     assert not re.search(r"\d", seen + where)
     assert link == "[not run](results/claims/empty/page.md)"
+
+
+def test_readme_leaves_out_what_no_control_ran_for(made_up) -> None:
+    claim = made_up(arms={"better": ["activation=prelu"], "worse": []})
+    made = runs(DOWN, BASE)
+    found = answer(claim, made)
+    texts = {"paper": [{"says": "Which?", "find": {"made_up": "It is."}}], "found": []}
+    control = altered(made[0], {"choices.activation": "identity"})
+    for records, is_shown in ((made, False), ([*made, control], True)):
+        with patch("rectifiers.claims.documents.load_yaml", return_value=texts):
+            assert ("Which?" in readme_tables([found], records)["paper"]) is is_shown
 
 
 def test_all_claims_have_a_page() -> None:

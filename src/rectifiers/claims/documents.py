@@ -2,12 +2,20 @@
 each claim, for each claim a page and a table of its runs, and `docs/lessons.md`."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from rectifiers.claims.archive import arm_hashes, arm_of, owner, runs_of
-from rectifiers.claims.claim_page import WHOSE, claim_page, data_of, is_small, lengths, scale
+from rectifiers.claims.claim_page import (
+    WHOSE,
+    claim_page,
+    data_of,
+    is_small,
+    lacks_identity,
+    lengths,
+    scale,
+)
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.judge import NO_VERDICT, ClaimResult, Verdict
 from rectifiers.claims.measures import error, has_diverged
@@ -185,27 +193,37 @@ def _answers(
     return answers
 
 
-def readme_tables(results: Sequence[ClaimResult]) -> dict[str, str]:
-    """Return README's two tables and its sentence on all claims of the paper, by their blocks."""
+def readme_tables(
+    results: Sequence[ClaimResult], records: Sequence[TrainingRecord]
+) -> dict[str, str]:
+    """Return README's two tables and its sentence on all claims of the paper, by their blocks.
+
+    A claim that compares activations by error, without runs of a network that has none, is left
+    out: its difference may be one of trainability alone."""
     entries = load_yaml((TEXT / "readme.yaml").read_text())
     by_name = {result.claim.name: result for result in results}
+    lacking = {name for name, result in by_name.items() if lacks_identity(result, records)}
     heads = {"paper": "the paper says", "found": "our question"}
     tables = {}
     for block, head in heads.items():
-        rows = [row for entry in entries[block] for row in readme_rows(entry, by_name)]
+        rows = [row for entry in entries[block] for row in readme_rows(entry, by_name, lacking)]
         tables[block] = markdown([head, "what we see (95 % interval)", "where", "page"], rows)
     return {**tables, "count": _count(results)}
 
 
-def readme_rows(entry: JsonObject, by_name: Mapping[str, ClaimResult]) -> list[list[str]]:
+def readme_rows(
+    entry: JsonObject, by_name: Mapping[str, ClaimResult], lacking: Collection[str] = ()
+) -> list[list[str]]:
     """A row for each claim that has a verdict: what is said, what we see, where, and a link with
-    the verdict; one row where none has, or where a page answers."""
+    the verdict; one row where none has, or where a page answers; none for claims in `lacking`."""
     if "page" in entry:
         return [[entry["says"], entry["here"], "", f"[page]({entry['page']})"]]
-
-    answers = _answers(entry["find"], by_name)
+    texts = {name: words for name, words in entry["find"].items() if name not in lacking}
+    answers = _answers(texts, by_name)
     judged = [(words, by_name[name]) for name, words, _ in answers if words]
-    if judged:
+    if not answers:
+        rows = []
+    elif judged:
         rows = [[words, _where(result), _verdict_link(result)] for words, result in judged]
     else:
         rows = [["Not judged yet.", "", _verdict_link(by_name[answers[0][0]])]]
