@@ -93,6 +93,10 @@ HOSTILE = [
     (lambda kept: kept.pop("preprocess"), "cannot be read"),
     (lambda kept: kept.update(classes=11), "of another network"),
     (lambda kept: kept.pop("config"), "older version"),
+    (lambda kept: kept.update(history=[{}]), "cannot be read"),
+    (lambda kept: kept.update(history=5), "cannot be read"),
+    (lambda kept: kept.update(unread=3), "cannot be read"),
+    (lambda kept: kept.pop("codes"), "cannot be read"),
 ]
 
 
@@ -104,6 +108,26 @@ def test_what_a_checkpoint_may_not_ask_is_refused(
     with pytest.raises(InputError, match=reason) as refused:
         Classifier.load_from_checkpoint(path)
     assert "\n" not in str(refused.value)
+
+
+def test_weights_that_are_none_are_refused(finished: Outcome, tmp_path: Path) -> None:
+    content = torch.load(finished.path.with_name("last.ckpt"), weights_only=True)
+    content["state_dict"] = dict.fromkeys(content["state_dict"], 3)
+    torch.save(content, tmp_path / "numbers.ckpt")
+    with pytest.raises(InputError, match="cannot be read"):
+        Classifier.load_from_checkpoint(tmp_path / "numbers.ckpt")
+
+
+@pytest.mark.parametrize("name", ["missing.ckpt", "."])
+def test_a_path_without_a_file_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"give the last\.ckpt of a run"):
+        Classifier.load_from_checkpoint(tmp_path / name)
+
+
+def test_a_link_that_the_user_names_is_followed(finished: Outcome, tmp_path: Path) -> None:
+    """As DVC makes them of its outs, where its cache is told to."""
+    (tmp_path / "link.ckpt").symlink_to(finished.path.with_name("last.ckpt"))
+    assert Classifier.load_from_checkpoint(tmp_path / "link.ckpt").run == finished.record.run
 
 
 def test_function_of_a_trusted_module_is_loaded(

@@ -124,9 +124,22 @@ class Classifier(pl.LightningModule):
                 of an older version, which kept no configuration.
         """
         path = Path(checkpoint_path)
-        checkpoint = AtomicCheckpointIO().load_checkpoint(path)
-        config, preprocess, classes, channels = _kept_parts(checkpoint, path, trust)
+        try:
+            checkpoint = AtomicCheckpointIO().load_checkpoint(path.resolve())
+        except InputError as error:
+            reason = str(error).partition(";")[0]
+            raise InputError(f"{reason}; give the last.ckpt of a run") from error
+        try:
+            classifier = cls._of_checkpoint(checkpoint, path, trust)
+        except InputError:
+            raise
+        except Exception as error:  # what anybody wrote fails in as many ways as there are
+            raise unreadable(path, first_line(error), "give the last.ckpt of a run") from error
+        return classifier.to(map_location or "cpu").eval()
 
+    @classmethod
+    def _of_checkpoint(cls, checkpoint: State, path: Path, trust: Collection[str]) -> Self:
+        config, preprocess, classes, channels = _kept_parts(checkpoint, path, trust)
         functions = import_functions(config)
         network = empty_network(config, functions, classes, channels, preprocess.flat_output)
         network.activation_checkpointing = config.activation_checkpointing
@@ -149,7 +162,7 @@ class Classifier(pl.LightningModule):
             classifier.double()
         classifier.on_load_checkpoint(checkpoint)
         classifier.load_state_dict(checkpoint["state_dict"])
-        return classifier.to(map_location or "cpu").eval()
+        return classifier
 
     def forward(self, images: Tensor) -> Tensor:
         return self.network(self.preprocess(images))
@@ -354,21 +367,16 @@ def _kept_parts(
             f"{path} is of an older version, which kept no configuration; test it by "
             f"scripts/evaluate.py run={path.parent}"
         )
-    try:
-        config = config_of_text(kept["config"], path, trust)
-        fitted, sizes = dict(kept["preprocess"]), (kept["classes"], kept["channels"])
-        tensors = [fitted["offset"], fitted["scale"]]
-        if fitted["matrix"] is not None:
-            tensors.append(fitted["matrix"])
-        if not all(isinstance(tensor, Tensor) for tensor in tensors):
-            raise ValueError("its preprocessing is no map of pixels")
-        if not all(type(size) is int and 0 < size <= MOST_UNITS for size in sizes):
-            raise ValueError("its numbers of classes and channels are none")
-        return config, Preprocess(**fitted), *sizes
-    except InputError:
-        raise
-    except Exception as error:  # what anybody wrote fails in as many ways as there are
-        raise unreadable(path, first_line(error), "give a checkpoint of a run") from error
+    config = config_of_text(kept["config"], path, trust)
+    fitted, sizes = dict(kept["preprocess"]), (kept["classes"], kept["channels"])
+    tensors = [fitted["offset"], fitted["scale"]]
+    if fitted["matrix"] is not None:
+        tensors.append(fitted["matrix"])
+    if not all(isinstance(tensor, Tensor) for tensor in tensors):
+        raise ValueError("its preprocessing is no map of pixels")
+    if not all(type(size) is int and 0 < size <= MOST_UNITS for size in sizes):
+        raise ValueError("its numbers of classes and channels are none")
+    return config, Preprocess(**fitted), *sizes
 
 
 def refuse_other_run(checkpoint: State, run: str) -> None:
