@@ -8,9 +8,10 @@ TWINE_VERSION := 7.0.0
 UV := PATH="$$PATH:$(abspath $(BIN))" uv
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python --build-constraints requirements.lock
 READY := $(VENV)/.train
-# The lock's hashes are those of the builds with CUDA. uv knows where torch's other builds are (its --torch-backend), whose
-# versions satisfy the lock.
+# uv knows where torch's builds without CUDA are (its --torch-backend). They have the lock's versions and not its hashes, without which
+# --require-hashes refuses them: the stamp .made says which builds were taken. All that is downloaded later still needs its hash.
 TORCH_PINS = $$(grep -oE '^torch(vision)?==[0-9.]+' requirements.lock)
+HASHES = $$(test -s $(VENV)/.made || echo --require-hashes)
 COMPILE := src/rectifiers/runtime/compiling.py
 NATIVE := src/rectifiers/data/jpeg src/rectifiers/prelu
 MINIATURE := pipelines/miniature
@@ -38,15 +39,15 @@ $(VENV)/.made: requirements.lock
 	@if command -v uv >/dev/null; then uv venv --quiet --python "$$(command -v $(PYTHON))" $(VENV); \
 		else $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); fi
 	@$(INSTALL) --no-deps --editable .
-	@test -z "$(TORCH)" || $(INSTALL) --torch-backend "$(TORCH)" $(TORCH_PINS)
-	@touch $@
+	@test -z "$(TORCH)" || $(INSTALL) --no-deps --torch-backend "$(TORCH)" $(TORCH_PINS)
+	@printf %s "$(TORCH)" > $@
 
 # $(VENV)/.train, .dev, .docs, ...: an extra, beside `train`. The stamp comes last, and what was interrupted is installed again. Bytecode is
 # compiled here: a first import of Lightning takes 8 s without.
 $(VENV)/.%: $(VENV)/.made pyproject.toml
 	@test "$*" = train || echo "Adding the extra $* to $(VENV) ..."
 	@test ! -e $@.begun || again=--reinstall; touch $@.begun; $(INSTALL) $$again --compile-bytecode \
-		--require-hashes --constraints requirements.lock --requirements pyproject.toml --extra train --extra $*
+		$(HASHES) --constraints requirements.lock --requirements pyproject.toml --extra train --extra $*
 	@mv $@.begun $@; touch $@
 
 native: $(VENV)/.made ## compile the C sources; other targets do so when they change

@@ -1,14 +1,18 @@
 """The files that people expect of a repository agree with each other and with the project."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
 
 import rectifiers
 from changed import mirrors_of
-from conftest import ROOT
+from conftest import ROOT, require
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -61,6 +65,30 @@ def test_targets_install_extras_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     extras = set(re.findall(r"\$\(VENV\)/\.([a-z]+)", makefile)) - {"made"}
     assert {"train", "dev", "docs"} <= extras <= PROJECT["optional-dependencies"].keys()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("torch", ["", "cpu", "cu126"])
+def test_torch_of_another_build_needs_no_hash(torch: str, tmp_path: Path) -> None:
+    """The lock has none for it; extras that are added later without the word keep it."""
+    require("make")
+    calls = tmp_path / "calls"
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nmkdir -p "{tmp_path}/venv"\n')
+    uv.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{uv.parent}:{os.environ['PATH']}"}
+    for words in (["setup", f"TORCH={torch}"], ["setup", "EXTRAS=wandb"]):
+        command = ["make", *words, f"VENV={tmp_path}/venv", f"PYTHON={sys.executable}"]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+
+    lines = calls.read_text().splitlines()
+    locked = [line for line in lines if "--constraints requirements.lock" in line]
+    assert len(locked) == 2  # of train and wandb
+    assert {"--require-hashes" in line for line in locked} == {not torch}
+    chosen = [line.partition("--torch-backend ")[2] for line in lines]
+    pattern = rf"{torch} torch==[\d.]+ torchvision==[\d.]+"
+    assert [bool(re.fullmatch(pattern, words)) for words in chosen if words] == [True] * bool(torch)
 
 
 WORKFLOWS = {
