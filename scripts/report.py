@@ -157,19 +157,24 @@ def collect(runs: Path) -> Outcome:
     reason."""
     check_runs(runs)
     copied, of_claims, left_out = [], [], {}
+    taken: dict[str, Path] = {}  # by the run's name, which copies in folders within have, too
     for path in record_paths(runs):
         try:
             record = records.load(path)
             is_of_claim = str(experiment_of(record.trainings[0].choices)).startswith(CLAIM)
             find_reason = claim_records.claim_exclusion_reason if is_of_claim else exclusion_reason
             reason = find_reason(record)
+            if not reason and record.run in taken:
+                reason = f"{taken[record.run]} is of the same run"
         except InputError as error:  # the others are copied all the same
             reason = str(error)
 
         if reason:
             left_out[str(path)] = reason
             say(f"left out {path}: {reason}")
-        elif is_of_claim:
+            continue
+        taken[record.run] = path
+        if is_of_claim:
             of_claims.append(record)
         else:
             place = RESULTS / "records" / f"{record.run}.json"

@@ -125,6 +125,19 @@ def test_collect_finds_nested_runs_and_follows_no_link(said: Any, tmp_path: Path
     assert answer["left_out"] == {}
 
 
+def test_collect_takes_the_outermost_of_one_name(said: Any, tmp_path: Path) -> None:
+    record = records.load(tmp_path / "results" / "records" / f"{FIRST}.json")
+    seed_7 = altered(record, {"science.seed": 7})
+    copies = {"searches": 2.0, "": 1.0, "cards/mine": 3.0}
+    for place, wall_s in copies.items():
+        path = tmp_path / "runs" / place / seed_7.run / "record.json"
+        records.write(path, altered(seed_7, {"wall_s": wall_s}))
+    answer = json.loads(said("collect", "--json"))
+    assert records.load(Path(answer["copied"][0])).wall_s == 1.0
+    assert len(answer["copied"]) == 1
+    assert len(answer["left_out"]) == 2
+
+
 def test_local_and_committed_runs_stand_side_by_side(said: Any, tmp_path: Path) -> None:
     record = records.load(tmp_path / "results" / "records" / f"{FIRST}.json")
     changes = {"protocols.ten_view": result(441, 450, split="test"), "codes": ["0123456789ab"]}
