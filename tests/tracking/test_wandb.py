@@ -362,13 +362,16 @@ def test_rerun_is_another_run(record: TrainingRecord, folder: Path, server: Stub
     assert server.steps(f"{record.run}-2") == [1, 2, 3, 4, 5]
 
 
-def test_host_and_key_are_never_sent(record: TrainingRecord, folder: Path, server: Stub) -> None:
-    sent(record, folder)
-    files = b"".join(server.files.values())
-    sent_there = files + json.dumps([server.runs, server.summaries]).encode()
+def test_host_and_key_are_never_sent(record: TrainingRecord, files: Path, server: Stub) -> None:
+    folder = files
+    own = record.model_copy(update={"codes": [code_fingerprint()]})
+    assert sent(own, folder, "logger.wandb.log_model=true") is None
+    assert len(server.artifacts) == 4
+    uploads = b"".join(server.files.values())
+    sent_there = uploads + json.dumps([server.runs, server.summaries, server.calls]).encode()
     for word in (str(folder), str(ROOT)):
         assert word.encode() not in sent_there
-    assert b'"host"' not in files
+    assert b'"host"' not in uploads
     assert "host" not in server.runs[record.run]
     assert server.runs[record.run]["program"] == "train.py"
     for path in folder.rglob("*"):
