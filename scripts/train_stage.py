@@ -1,21 +1,21 @@
 """The stage `train` of dvc.yaml: train.py with the keys of params.yaml, and what DVC shows of it.
 
-DVC decides when it runs; a run that exists is trained again."""
+DVC decides when it runs; a run that exists is trained again. conf/local is left out, because DVC
+sees no change in it."""
 
 import csv
 import json
 import shutil
 from pathlib import Path
 
-import yaml
-
-from rectifiers.cli.composition import compose_with_choices
+from rectifiers.cli.composition import WITHOUT_LOCAL, compose_with_choices, override
 from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import run_job
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import cli_errors
-from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import atomic_file
+from rectifiers.runtime.distributed import world
+from rectifiers.runtime.errors import InputError, unreadable
+from rectifiers.runtime.files import atomic_file, read_yaml
 from rectifiers.runtime.schema import JsonObject, flat
 from rectifiers.tracking.loggers import logged, results
 
@@ -25,14 +25,14 @@ COLUMNS = ("epoch", "lr", "train/loss", "val/loss", "val/error_top1")
 
 def main() -> None:
     """Train, and write the metrics, the epochs and the checkpoint."""
-    params = yaml.safe_load(Path("params.yaml").read_text())
-    overrides = [f"{key}={json.dumps(value)}" for key, value in flat(params).items()]
-    overrides = [text.replace('"', "") for text in overrides]
+    overrides = overrides_of(Path("params.yaml"))
     check_arguments(overrides)
-    composed, choices = compose_with_choices([*overrides, "rerun=true"])
+    composed, choices = compose_with_choices([*overrides, WITHOUT_LOCAL, "rerun=true"])
     record = run_job(composed, choices, overrides)
     if not isinstance(record, TrainingRecord):
         raise InputError("params.yaml: members makes an ensemble, which is no training")
+    if world().rank != 0:
+        return
 
     rows = [logged(row) for row in record.history]
     SHOWN.mkdir(parents=True, exist_ok=True)
@@ -48,6 +48,26 @@ def main() -> None:
         source = Path(composed.runs_dir) / record.run / "last.ckpt"
         with open(source, "rb") as file:
             shutil.copyfileobj(file, target)
+
+
+def overrides_of(path: Path) -> list[str]:
+    """Return the leaves of a YAML file as overrides of train.py."""
+    remedy = "give a mapping such as activation: relu"
+    try:
+        params = read_yaml(path)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error, remedy) from error
+    if not isinstance(params, dict):
+        raise InputError(f"{path} has no keys; {remedy}")
+
+    overrides = []
+    for key, value in flat(params).items():
+        if isinstance(value, str):
+            overrides.append(override(key, value))
+        else:  # Hydra takes a number in quotes for a word
+            text = json.dumps(value, ensure_ascii=False, default=str).replace('"', "")
+            overrides.append(f"{key}={text}")
+    return overrides
 
 
 def nested(numbers: JsonObject) -> JsonObject:

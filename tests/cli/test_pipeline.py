@@ -17,6 +17,7 @@ from rectifiers.data.imagenet import imagenet
 from rectifiers.data.imagenet.archives import Archive, Expected, file_md5
 from rectifiers.data.imagenet.prepare import prepare
 from rectifiers.data.sources import folder
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
 BIN = Path(sys.executable).parent
@@ -39,8 +40,8 @@ class Clone:
         own |= {"DVC_SITE_CACHE_DIR": str(self.root / ".dvc" / "tmp" / "site"), **environment}
         return subprocess.run(command, cwd=self.root, capture_output=True, text=True, env=own)
 
-    def good(self, *command: str) -> str:
-        done = self.run(*command)
+    def good(self, *command: str, **environment: str) -> str:
+        done = self.run(*command, **environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -57,7 +58,8 @@ def clone(root: Path) -> Clone:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, root / name)
     (root / ".dvc").mkdir()
-    shutil.copy(ROOT / ".dvc" / "config", root / ".dvc" / "config")
+    for name in ("config", ".gitignore"):
+        shutil.copy(ROOT / ".dvc" / name, root / ".dvc" / name)
     made = Clone(root)
     made.good("git", "init", "--quiet")
     made.commit()
@@ -237,10 +239,49 @@ def test_training_stage_feeds_metrics_and_plots(tmp_path: Path) -> None:
     here.commit()
     small = ["data=digits8", "model=mini", "activation=relu", "trainer.max_epochs=1"]
     changes = [part for setting in small for part in ("-S", setting)]
-    here.good("dvc", "exp", "run", *changes)
+    # DVC sees no change in what is this machine's, whose numbers would be taken for those of params
+    write_text(here.root / "conf" / "local" / "default.yaml", "# @package _global_\nseed: 5\n")
+    here.good("dvc", "exp", "run", *changes, RECTIFIERS_LOCAL="")
+    (row,) = (here.root / "runs").glob("[0-9a-f]*/record.json")
+    assert json.loads(row.read_text())["science"]["seed"] == 0
     assert (here.root / "data" / "trained" / "last.ckpt").is_file()
     metrics = json.loads(here.good("dvc", "metrics", "diff", "--json"))
-    assert "test.center.error_top1" in metrics["diff"]["results/dvc/metrics.json"]
+    assert "test.center.error_top1" in metrics["results/dvc/metrics.json"]
     params = json.loads(here.good("dvc", "params", "diff", "--json"))
-    assert params["diff"]["params.yaml"]["activation"] == {"old": "prelu", "new": "relu"}
+    assert params["params.yaml"]["activation"] == {"old": "prelu", "new": "relu"}
     assert "failed to load" not in here.run("dvc", "plots", "diff").stderr
+    changed = {line.split()[1] for line in here.good("git", "status", "--short").splitlines()}
+    shown = {f"results/dvc/{name}" for name in ("metrics.json", "epochs.csv")}
+    assert changed == {"params.yaml", "dvc.lock", *shown}
+
+
+@pytest.mark.process
+def test_queued_training_uses_its_own_sources(tmp_path: Path) -> None:
+    """In the copy that DVC makes for it, although another checkout may be installed."""
+    here = clone(tmp_path / "clone")
+    script = here.root / "scripts" / "train_stage.py"
+    script.write_text("import rectifiers\nprint('of', rectifiers.__file__)\nraise SystemExit(3)\n")
+    here.commit()
+    done = here.run("dvc", "exp", "run", "--temp", "-S", "seed=1")
+    assert str(here.root / ".dvc" / "tmp" / "exps") in done.stdout.partition("of ")[2]
+
+
+@pytest.mark.parametrize("text", ["", "3", "[relu]", "activation: ["])
+def test_params_that_are_no_mapping_are_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(text)
+    stage = load_script("train_stage")
+    with pytest.raises(InputError, match=r"params\.yaml .*; give a mapping"):
+        stage.overrides_of(tmp_path / "params.yaml")
+
+
+def test_params_are_written_as_hydra_reads_them(tmp_path: Path) -> None:
+    text = "data: {root: /a/ü b}\noptim: {lr: 1e-3}\nweights: null\ntags: [a, b c]\nfast: true\n"
+    (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
+    overrides = load_script("train_stage").overrides_of(tmp_path / "params.yaml")
+    assert overrides == [
+        "data.root='/a/ü b'",
+        "optim.lr=1e-3",
+        "weights=null",
+        "tags=[a, b c]",
+        "fast=true",
+    ]
