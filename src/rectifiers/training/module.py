@@ -130,7 +130,7 @@ class Classifier(pl.LightningModule):
             reason = str(error).partition(";")[0]
             raise InputError(f"{reason}; give the last.ckpt of a run") from error
         try:
-            classifier = cls._of_checkpoint(checkpoint, path, trust)
+            classifier = cls.of_checkpoint(checkpoint, path, trust)
         except InputError:
             raise
         except Exception as error:  # what anybody wrote fails in as many ways as there are
@@ -138,7 +138,8 @@ class Classifier(pl.LightningModule):
         return classifier.to(map_location or "cpu").eval()
 
     @classmethod
-    def _of_checkpoint(cls, checkpoint: State, path: Path, trust: Collection[str]) -> Self:
+    def of_checkpoint(cls, checkpoint: State, path: Path, trust: Collection[str]) -> Self:
+        """Return the classifier of what the file `path` holds; anything may be wrong with that."""
         config, preprocess, classes, channels = _kept_parts(checkpoint, path, trust)
         functions = import_functions(config)
         network = empty_network(config, functions, classes, channels, preprocess.flat_output)
