@@ -119,7 +119,7 @@ def test_every_pair_goes_together(source: Source, model: str, init: str, activat
             built(config, source)
         return
     if init == "looks_linear":
-        with pytest.raises(InputError, match=r"init=looks_linear mirrors what CReLU gives"):
+        with pytest.raises(InputError, match=r"init=looks_linear mirrors"):
             built(config, source, torch.randn(4, 1, 32, 32))
         return
     network, report = built(config, source, torch.randn(4, 1, 32, 32))
