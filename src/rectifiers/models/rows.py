@@ -16,7 +16,7 @@ row but the last. A width factor multiplies filters and units.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints
 
@@ -151,6 +151,14 @@ def _repeats(entry: JsonObject, width: float, classes: int) -> list[Row]:
     ]
 
 
+class _Input(NamedTuple):
+    """What the first layer reads. side: of the image or signal; 0 of a vector of `channels`."""
+
+    channels: int
+    side: int
+    dims: int = 2
+
+
 def trace(
     layers: Sequence[Row],
     *,
@@ -176,8 +184,11 @@ def trace(
     reproduces the paper's Table 3. A map without a position left is refused, with the smallest
     input that works.
     """
-    dims = 1 if signal else 2
-    shapes = _try_trace(layers, channels, input_px, dims, pieces, outputs, flat_input)
+    if flat_input is None:
+        given = _Input(channels, input_px, dims=1 if signal else 2)
+    else:
+        given = _Input(flat_input, side=0)
+    shapes = _try_trace(layers, given, pieces, outputs)
     if isinstance(shapes, str):
         if flat_input is not None:
             raise InputError(
@@ -190,28 +201,20 @@ def trace(
             f"input of this network is {smallest} px: raise data.crop_px"
         )
     if has_equal_parameters:
-        layers = _with_equal_parameters(
-            layers, channels, input_px, dims, pieces, outputs, flat_input
-        )
-        shapes = _try_trace(layers, channels, input_px, dims, pieces, outputs, flat_input)
+        layers = _with_equal_parameters(layers, given, pieces, outputs)
+        shapes = _try_trace(layers, given, pieces, outputs)
         assert not isinstance(shapes, str)
     return shapes
 
 
 def _with_equal_parameters(
-    layers: Sequence[Row],
-    channels: int,
-    side: int,
-    dims: int,
-    pieces: int,
-    outputs: int,
-    flat_input: int | None,
+    layers: Sequence[Row], given: _Input, pieces: int, outputs: int
 ) -> list[Row]:
     """Return `layers` with the largest share of the units of fully connected ones that `trace`
     allows."""
 
     def parameters(rows: Sequence[Row], pieces: int, outputs: int) -> int:
-        shapes = _try_trace(rows, channels, side, dims, pieces, outputs, flat_input)
+        shapes = _try_trace(rows, given, pieces, outputs)
         assert not isinstance(shapes, str)
         return sum(shape.parameters for shape in shapes if shape.row.kind == "linear")
 
@@ -248,9 +251,9 @@ def size(layers: Sequence[Row], *, channels: int, input_px: int) -> dict[str, in
 def smallest_input_px(layers: Sequence[Row]) -> int:
     """Return the smallest square input that leaves at least one position in every map."""
     for side in range(1, LARGEST_SIDE):
-        if not isinstance(_try_trace(layers, 1, side, 2, 1, 1, None), str):
+        if not isinstance(_try_trace(layers, _Input(1, side), 1, 1), str):
             return side
-    stuck = _try_trace(layers, 1, LARGEST_SIDE, 2, 1, 1, None)
+    stuck = _try_trace(layers, _Input(1, LARGEST_SIDE), 1, 1)
     raise InputError(
         f"model.rows: {stuck} gets no map whatever the input; conv, max_pool and pyramid rows "
         "stand before the first linear or pyramid row, and leave at least one position"
@@ -258,18 +261,11 @@ def smallest_input_px(layers: Sequence[Row]) -> int:
 
 
 def _try_trace(
-    layers: Sequence[Row],
-    channels: int,
-    side: int,
-    dims: int,
-    pieces: int,
-    outputs: int,
-    flat_input: int | None,
+    layers: Sequence[Row], given: _Input, pieces: int, outputs: int
 ) -> tuple[Shape, ...] | str:
     """Return the shapes, or the name of the first layer that would have no position."""
     shapes = []
-    if flat_input is not None:
-        channels, side = flat_input, 0
+    channels, side, dims = given
     for i, row in enumerate(layers):
         is_last = i + 1 == len(layers)  # no activation follows
         emitted = row.size * (1 if is_last else pieces)  # by the layer
