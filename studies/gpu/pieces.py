@@ -73,7 +73,9 @@ def unpack(pieces: Path, photographs: Path) -> list[str]:
         if digest(piece) != expected:
             raise InputError(f"{piece} is not what was packed; copy it again")
         with tarfile.open(piece, "r:gz") as archive:
-            archive.extractall(photographs, filter="data")
+            if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(photographs)
         unpacked[name] = expected
         write_text(done, json.dumps(unpacked, indent=1) + "\n")
         say(f"{name} is unpacked")

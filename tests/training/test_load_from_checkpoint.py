@@ -138,12 +138,12 @@ class Mine(torch.nn.PReLU):
     def __init__(self, channels, initial_slope):
         super().__init__(channels, initial_slope)
 """
-    (tmp_path / "my_own.py").write_text(source)
-    path = changed(finished, tmp_path, with_config("activation._target_", "my_own.Mine"))
-    with pytest.raises(InputError, match=r"trust=\[my_own\]"):
+    (tmp_path / "my_trusted.py").write_text(source)
+    path = changed(finished, tmp_path, with_config("activation._target_", "my_trusted.Mine"))
+    with pytest.raises(InputError, match=r"trust=\[my_trusted\]"):
         Classifier.load_from_checkpoint(path)
     monkeypatch.syspath_prepend(tmp_path)
-    loaded = Classifier.load_from_checkpoint(path, trust=["my_own"])
+    loaded = Classifier.load_from_checkpoint(path, trust=["my_trusted"])
     assert any(type(module).__name__ == "Mine" for module in loaded.network.modules())
 
 
