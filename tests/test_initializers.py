@@ -228,13 +228,13 @@ def behind_crelu(layer: nn.Module) -> nn.Module:
         (behind_crelu(nn.Conv2d(16, 8, 3, groups=2)), "2.weight"),
         (behind_crelu(nn.Conv2d(16, 16, 3, groups=16)), "2.weight"),
         (behind_crelu(nn.ConvTranspose2d(16, 16, 3)), "2.weight"),  # a weight of the same shape
-        (behind_crelu(nn.Linear(4, 3)), "2.weight"),  # reads a row of a map
+        (behind_crelu(nn.Linear(16, 3)), "2.weight"),  # reads a row of a map
         (behind_crelu(nn.Sequential(nn.ChannelShuffle(2), nn.Conv2d(16, 8, 1))), "2.1.weight"),
     ],
 )
 def test_looks_linear_needs_both_halves_in_order(model: nn.Module, layer: str) -> None:
     with pytest.raises(InputError, match=rf"{layer} reads (CReLU in|channel_shuffle)"):
-        initialize(model, (4, 6, 4, 4), "looks_linear")
+        initialize(model, (4, 6, 4, 16), "looks_linear")
 
 
 @pytest.mark.parametrize("levels", [[1], [2, 1], [3, 2, 1]])

@@ -108,6 +108,28 @@ def test_better_start_runs_where_search_failed() -> None:
     assert cards.tasks_to_start_better(MISH, "quick") == []
 
 
+def test_better_start_needs_one_depth_and_all_errors(monkeypatch) -> None:
+    tasks = cards.benchmark().tasks
+    monkeypatch.setitem(tasks, "other", tasks["easy"])
+    monkeypatch.setitem(tasks, "deeper", tasks["deep"].model_copy(update={"depth": 100}))
+    mish = failing("mish", "easy", "deep", "deeper")
+    assert cards.tasks_to_start_better(mish, "quick") == ["easy", "deep"]
+    trained = searched("other", {0.01: (50.0, 51.0), 0.03: (20.0, 21.0), 0.1: (40.0, 41.0)})
+    mish = mish.model_copy(update={"runs": (*mish.runs, *trained)})
+    assert cards.tasks_to_start_better(mish, "quick") == ["easy", "other", "deep"]
+
+
+def test_better_start_speaks_of_shared_tasks() -> None:
+    better = results("mish+he_backward", [5.5, 6.5, 6.0, 5.7, 6.6])
+    easy = tuple(run for run in better.runs if run.task == "easy")
+    made = card(
+        failing("mish", "easy", "deep"), RELU, better=better.model_copy(update={"runs": easy})
+    )
+    assert "it trains on easy: this failure" in made.markdown()
+    starts = card(failing("mish", "easy"), RELU, better=better).markdown()
+    assert "| deep |" not in starts.partition("## Function or")[2].partition("\n## ")[0]
+
+
 def entries_of(*errors: float) -> list[EntryResults]:
     """Entries named by their places, the first ReLU, with these mean errors and noise."""
     noise = [-0.1, 0.0, 0.1, 0.2, -0.2]

@@ -224,6 +224,7 @@ def make_up_runs(monkeypatch, trains: Mapping[str, bool]) -> tuple[list[str], li
             tasks.append("deep" if "model.hidden=5" in overrides else "shallow")
             done.add((tasks[-1], float(rate), int(seed)))
             pending += follow_up(overrides)
+        totals.append(len(done) + expected())
         return {}
 
     def stored_result(task: str, config: object, rate: float, seed: int) -> RunResult | None:
@@ -237,9 +238,10 @@ def make_up_runs(monkeypatch, trains: Mapping[str, bool]) -> tuple[list[str], li
 
 
 def test_failed_search_ends_task_and_deeper_ones(deep_entry: Entry, monkeypatch) -> None:
-    tasks, _ = make_up_runs(monkeypatch, {"shallow": False, "deep": True})
+    tasks, totals = make_up_runs(monkeypatch, {"shallow": False, "deep": True})
     entry = run_entry(deep_entry, "quick")
     assert tasks == ["shallow"] * 6  # the search alone
+    assert totals[-1] == 6
     assert entry.gap("shallow") == "5 runs missing, because no learning rate trains shallow"
     assert entry.gap("deep") == "11 runs missing, because no learning rate trains shallow"
     assert "size=quick --all" in str(entry.objection())
@@ -261,9 +263,10 @@ def test_deeper_task_follows_and_is_counted(deep_entry: Entry, monkeypatch) -> N
 
 
 def test_runs_of_one_task_alone(deep_entry: Entry, monkeypatch) -> None:
-    tasks, _ = make_up_runs(monkeypatch, {"shallow": True, "deep": True})
-    run_entry(deep_entry, "quick", only=["deep"])
+    tasks, totals = make_up_runs(monkeypatch, {"shallow": True, "deep": True})
+    run_entry(deep_entry, "quick", seeds=2, only=["deep"])
     assert set(tasks) == {"deep"}
+    assert totals[0] == totals[-1] == 8
 
 
 def run_name(entry: Entry, rate: float, seed: int) -> str:

@@ -93,8 +93,10 @@ def test_readme_shows_what_is_judged_and_says_what_is_not(made_up) -> None:
     empty = replace(empty, claim=claim.model_copy(update={"name": "empty"}))
     by_name = {"empty": empty, "made_up": judged}
     words = "It {{ tests[0].changes('the error') }}."
-    entry = {"says": "Which?", "find": {"empty": words, "made_up": words}}
-    ((says, seen, where, link),) = readme_rows(entry, by_name)
+    by_name["again"] = replace(judged, claim=claim.model_copy(update={"name": "again"}))
+    entry = {"says": "Which?", "find": {"empty": words, "made_up": words, "again": words}}
+    (says, seen, where, link), second = readme_rows(entry, by_name)
+    assert second[:2] == ["", seen]
     assert (says, seen) == ("Which?", "It lowers the error by 1 (0.912 to 1.09), n = 5.")
     assert "steps" in where
     assert link == "[seen here](results/claims/made_up/page.md)"
@@ -102,6 +104,9 @@ def test_readme_shows_what_is_judged_and_says_what_is_not(made_up) -> None:
     ((_, seen, where, link),) = readme_rows({"says": "Which?", "find": {"empty": words}}, by_name)
     assert not re.search(r"\d", seen + where)
     assert link == "[not run](results/claims/empty/page.md)"
+
+    entry = {"says": "Which?", "here": "That.", "page": "docs/that.md"}
+    assert readme_rows(entry, {}) == [["Which?", "That.", "", "[page](docs/that.md)"]]
 
 
 def test_readme_leaves_out_what_no_control_ran_for(made_up) -> None:
@@ -113,6 +118,8 @@ def test_readme_leaves_out_what_no_control_ran_for(made_up) -> None:
     for records, is_shown in ((made, False), ([*made, control], True)):
         with patch("rectifiers.claims.documents.load_yaml", return_value=texts):
             assert ("Which?" in readme_tables([found], records)["paper"]) is is_shown
+            alike = answer(made_up(), made)  # compares no activations
+            assert "Which?" in readme_tables([alike], records)["paper"]
 
 
 def test_all_claims_have_a_page() -> None:
@@ -246,6 +253,9 @@ def test_claims_are_counted_by_size_and_without_lessons(made_up) -> None:
         ClaimResult(papers, Verdict.CONTRADICTED, records=large),
         ClaimResult(papers, Verdict.CONTRADICTED, records=large),
     ]
+    with patch("rectifiers.claims.documents.load_yaml", return_value={"paper": [], "found": []}):
+        count = readme_tables(results, [])["count"]
+    assert count == "All 2 claims of the paper on images of 32 px and more: 2 opposite seen here.\n"
     lines = counts_table(results).splitlines()
     assert lines[0] == "| images | whose claim | opposite seen here | seen here |"
     assert lines[2:] == [

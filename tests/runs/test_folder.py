@@ -134,7 +134,7 @@ def made_runs(base: Path, *names: str) -> list[Path]:
 
 
 def test_nested_runs_are_found_on_request(tmp_path: Path) -> None:
-    names = ("b", "a", "claims/d", "searches/older/c")
+    names = ("b", "a", "claims/d", "searches/older/still/c")
     paths = made_runs(tmp_path / "runs", *names)
     made_runs(tmp_path / "runs", "replaced/a-1", "claims/replaced/d-1", ".hidden/e", "a/inner")
     assert record_paths(tmp_path / "runs", nested=False) == [paths[1], paths[0]]
@@ -160,6 +160,7 @@ def test_links_lead_to_the_run(tmp_path: Path) -> None:
     assert os.readlink(tmp_path / "latest") == "a"
     links = {path.name: path.resolve() for path in (tmp_path / "by-name").iterdir()}
     assert links == {"relu-a": tmp_path / "a", "relu-b": tmp_path / "b"}
+    assert os.readlink(tmp_path / "by-name" / "relu-a") == "../a"  # the folder may be moved
 
 
 def test_links_replace_nothing_else(tmp_path: Path) -> None:
@@ -178,23 +179,39 @@ def test_links_replace_nothing_else(tmp_path: Path) -> None:
     assert not list((tmp_path / "latest").iterdir())
 
 
-def test_a_file_system_without_links_is_no_error(tmp_path: Path, monkeypatch, capfd) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+def refuse(*_: object, **__: object) -> None:
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(Path, "symlink_to", refuse)
+
+@pytest.mark.parametrize(("module", "name"), [(Path, "symlink_to"), (os, "replace")])
+def test_a_file_system_without_links_is_no_error(
+    tmp_path: Path, monkeypatch, capfd, module: object, name: str
+) -> None:
+    monkeypatch.setattr(module, name, refuse)
     (tmp_path / "run").mkdir()
     link_run(tmp_path / "run", "name")
     assert capfd.readouterr() == ("", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_rest_of_a_killed_process_hinders_no_link(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "run").mkdir()
+    with monkeypatch.context() as killed:
+        killed.setattr(os, "replace", refuse)
+        killed.setattr(Path, "unlink", lambda *_, **__: None)
+        link_run(tmp_path / "run", "name")
+    link_run(tmp_path / "run", "name")
+    assert os.readlink(tmp_path / "latest") == "run"
 
 
 def test_processes_link_at_once(tmp_path: Path) -> None:
     forking = multiprocessing.get_context("fork")
 
     def link(name: str) -> None:
-        for _ in range(50):
-            link_run(tmp_path / name, "shared")
+        for _ in range(200):
+            link_run(tmp_path / name, name)
             assert (tmp_path / "latest").is_dir()
+            assert os.readlink(tmp_path / "by-name" / name) == f"../{name}"
 
     names = ["a", "b"]
     for name in names:

@@ -140,7 +140,7 @@ class Mine(torch.nn.PReLU):
 """
     (tmp_path / "my_trusted.py").write_text(source)
     path = changed(finished, tmp_path, with_config("activation._target_", "my_trusted.Mine"))
-    with pytest.raises(InputError, match=r"trust=\[my_trusted\]"):
+    with pytest.raises(InputError, match=r"changed\.ckpt: .*add trust=\[my_trusted\]$"):
         Classifier.load_from_checkpoint(path)
     monkeypatch.syspath_prepend(tmp_path)
     loaded = Classifier.load_from_checkpoint(path, trust=["my_trusted"])
