@@ -3,6 +3,7 @@ seed."""
 
 import math
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -193,6 +194,14 @@ def filled_maps() -> tuple[nn.Module, torch.Tensor]:
     network.append(nn.Linear(64 * 4, 32))
     initialize(network, (8, 32, 10, 10), "looks_linear")
     return network, torch.randn(64, 32, 10, 10)
+
+
+@pytest.mark.parametrize("reads", [None, "CReLU"])
+def test_looks_linear_returns_the_std(reads: str | None) -> None:
+    weight = torch.empty(64, 48)
+    layer = replace(LAYER, reads=reads)
+    asked = I.looks_linear(weight, layer, torch.Generator().manual_seed(0))
+    assert float(weight.square().mean()) == pytest.approx(asked**2)
 
 
 @pytest.mark.parametrize("filled", [filled_rows, filled_vectors, filled_maps])

@@ -106,6 +106,9 @@ def test_better_start_runs_where_search_failed() -> None:
     assert cards.tasks_to_start_better(failing("mish", "easy", "deep"), "quick") == ["easy", "deep"]
     assert cards.tasks_to_start_better(failing("mish", "deep"), "quick") == ["deep"]
     assert cards.tasks_to_start_better(MISH, "quick") == []
+    at_high_rate = searched("easy", {0.01: (50.0, 51.0), 0.03: (20.0, 21.0), 0.1: (None, None)})
+    mish = MISH.model_copy(update={"runs": tuple(at_high_rate)})
+    assert cards.tasks_to_start_better(mish, "quick") == []
 
 
 def test_better_start_needs_one_depth_and_all_errors(monkeypatch) -> None:

@@ -264,9 +264,19 @@ def test_deeper_task_follows_and_is_counted(deep_entry: Entry, monkeypatch) -> N
 
 def test_runs_of_one_task_alone(deep_entry: Entry, monkeypatch) -> None:
     tasks, totals = make_up_runs(monkeypatch, {"shallow": True, "deep": True})
-    run_entry(deep_entry, "quick", seeds=2, only=["deep"])
+    entry = run_entry(deep_entry, "quick", seeds=2, only=["deep"])
     assert set(tasks) == {"deep"}
     assert totals[0] == totals[-1] == 8
+
+    before = entry.model_copy(update={"refused": {"shallow": "it has no gradient"}})
+    again = run_entry(deep_entry, "quick", before=before, only=["deep"])
+    assert again.refused == before.refused
+
+
+def test_whole_entry_waits_for_no_search(deep_entry: Entry, monkeypatch) -> None:
+    tasks, _ = make_up_runs(monkeypatch, {"shallow": True, "deep": True})
+    run_entry(deep_entry, "quick", is_whole=True)
+    assert "deep" in tasks[:6]
 
 
 def run_name(entry: Entry, rate: float, seed: int) -> str:
@@ -454,6 +464,7 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     [
         (["activation=not.there"], "No module named 'not'"),
         (["init=not_here.either"], "init=not_here.either cannot be imported"),
+        (["activation=math.not_there"], "math.not_there cannot be imported"),
         (["activation=mishh"], "did you mean activation=mish"),
         (["activation=mish", "data.root=/not/there"], "data.root=/not/there is not a folder"),
     ],

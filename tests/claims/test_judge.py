@@ -195,8 +195,10 @@ def test_a_change_of_a_difference_needs_both_differences(made_up) -> None:
         "contradicted": {"outside": [-0.5, 0.5]},
     }
     errors = {"long": 19.0, "long_relu": 20.0, "short": 22.0, "short_relu": 25.0}
-    claim = made_up(arms=arms, tests=[change])
-    whole = [
+    beside_long = {"arm_seeds": {"long_at_low": [0, 1]}, "neighbours": {"long": ["long_at_low"]}}
+    claim = made_up(arms={**arms, "long_at_low": []}, tests=[change], **beside_long)
+    whole = [record("long_at_low", seed, 90.0) for seed in range(2)]  # is no step of a change
+    whole += [
         record(arm, seed, error + 0.01 * seed * (arm == "long"))
         for arm, error in errors.items()
         for seed in range(5)
@@ -264,6 +266,8 @@ def test_an_effect_below_a_rate_step_is_inconclusive(
         assert bool(finding.rate_step) is is_below
         assert finding.changes("it").startswith("makes no clear" if is_below else "lowers")
     assert (" points, more than the effect" in claim_page(found, made)) is is_below
+    few = answer(claim, [run for run in made if run.seed < 3])
+    assert few.verdict is Verdict.TOO_FEW
 
 
 @pytest.mark.parametrize(("step", "verdict"), [(0.5, S), (0.7, N)])
@@ -271,7 +275,7 @@ def test_an_effect_below_a_rate_step_is_inconclusive(
 def test_a_rate_step_is_held_against_a_margin(made_up, of: str, step: float, verdict) -> None:
     same = {
         **{"says": "x", "measure": "error", "of": "better", "minus": "worse"},
-        **{"supported": {"within": [-0.6, 0.6]}, "contradicted": {"outside": [-0.6, 0.6]}},
+        **{"supported": {"within": [-0.6, 0.9]}, "contradicted": {"outside": [-0.6, 0.9]}},
     }
     noise = [x + e for x, e in zip(BASE, (0.1, -0.1, 0.0, 0.1, -0.1), strict=True)]
     steps = {"better_higher": 0.1, "worse_low": 0.1}
@@ -280,6 +284,9 @@ def test_a_rate_step_is_held_against_a_margin(made_up, of: str, step: float, ver
     made += beside("better_higher", noise, steps["better_higher"])
     made += beside("worse_low", BASE, steps["worse_low"])
     assert answer(made_up(**GRID, tests=[same]), made).verdict is verdict
+    differs = same | {"supported": {"below": -1.5}, "contradicted": {"above": -0.6}}
+    contradicted = Verdict.CONTRADICTED if verdict is S else N
+    assert answer(made_up(**GRID, tests=[differs]), made).verdict is contradicted
     no_effect = Verdict.NO_EFFECT if verdict is S else N
     bounds = {"supported": {"below": -0.6}, "contradicted": {"above": 0.6}}
     assert answer(made_up(**GRID, tests=[same | bounds]), made).verdict is no_effect
@@ -296,7 +303,12 @@ def test_claims_share_the_neighbours_of_an_arm(made_up, monkeypatch) -> None:
         monkeypatch.setattr(archive, "claims", lambda known=known: known)
         assert answer(sharing, made).verdict is verdict
 
+    other = sharing.model_copy(update={"neighbours": {"better": ("better_higher",)}})
+    monkeypatch.setattr(archive, "claims", lambda: (owner, other))  # both count
+    assert answer(other, made).verdict is N
+
     # another claim's new arm, whose hash is still to be written, does not matter
+    monkeypatch.setattr(archive, "claims", lambda: (owner, sharing))
     fewer = {arm: hash_ for arm, hash_ in hashes.items() if arm != "better_low"}
     monkeypatch.setattr(archive, "arm_hashes", lambda: {"made_up": fewer, "sharing": hashes})
     assert answer(sharing, made).verdict is S

@@ -12,6 +12,7 @@ import torch
 
 from conftest import TINY, compose_config
 from rectifiers.runs.folder import Outcome
+from rectifiers.runs.trust import kept_text
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build
@@ -89,6 +90,7 @@ HOSTILE = [
     (lambda kept: kept.update(config=3), "cannot be read"),
     (lambda kept: kept.update(classes=-1), "numbers of classes"),
     (lambda kept: kept.update(channels=True), "numbers of classes"),
+    (lambda kept: kept.update(classes=2**40), "numbers of classes"),
     (lambda kept: kept["preprocess"].update(offset="0"), "no map of pixels"),
     (lambda kept: kept.pop("preprocess"), "cannot be read"),
     (lambda kept: kept.update(classes=11), "of another network"),
@@ -150,4 +152,10 @@ class Mine(torch.nn.PReLU):
 def test_a_checkpoint_keeps_no_place_of_the_machine(finished: Outcome) -> None:
     kept = torch.load(finished.path.with_name("last.ckpt"), weights_only=True)["rectifiers"]
     assert str(finished.path.parents[1]) not in kept["config"]
-    assert not {"runs_dir", "logger", "callbacks"} & json.loads(kept["config"]).keys()
+    assert not {"runs_dir", "logger"} & json.loads(kept["config"]).keys()
+
+
+def test_a_checkpoint_keeps_no_callbacks() -> None:
+    config = compose_config(*SHORT, "callbacks=early_stopping")
+    assert config.callbacks
+    assert "callbacks" not in json.loads(kept_text(config))
