@@ -8,10 +8,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from conftest import ROOT, load_script, require
+from made_up import training
 from photos import jpeg, photo
 from rectifiers.data.imagenet import imagenet
 from rectifiers.data.imagenet.archives import Archive, Expected, file_md5
@@ -254,6 +256,16 @@ def test_training_stage_feeds_metrics_and_plots(tmp_path: Path) -> None:
     changed = {line.split()[1] for line in here.good("git", "status", "--short").splitlines()}
     shown = {f"results/dvc/{name}" for name in ("metrics.json", "epochs.csv")}
     assert changed == {"params.yaml", "dvc.lock", *shown}
+
+
+def test_second_rank_writes_nothing(tmp_path: Path, monkeypatch) -> None:
+    stage = load_script("train_stage")
+    (tmp_path / "params.yaml").write_text("data: digits8\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stage, "run_job", lambda *_: training())
+    monkeypatch.setattr(stage, "world", lambda: SimpleNamespace(rank=1))
+    stage.main()
+    assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
 
 
 @pytest.mark.process
