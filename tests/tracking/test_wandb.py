@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,15 @@ import pytest
 import yaml
 
 from conftest import CONF, ROOT, TINY, compose_config
-from rectifiers.evaluation.evaluate import Scores
+from rectifiers.evaluation.evaluate import Scores, save_scores
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import scores_path
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.tracking.loggers import log_history, log_results, open_loggers
-from rectifiers.tracking.wandb_artifacts import COLUMNS, archives, predictions
+from rectifiers.tracking.wandb_artifacts import COLUMNS, archives, log_predictions, predictions
 from rectifiers.tracking.wandb_logger import public_address
 from rectifiers.training.targets import import_functions
 from rectifiers.training.train import train
@@ -258,6 +260,20 @@ def test_large_tables_hold_every_second_image() -> None:
         [2, "b", "c", pytest.approx(0.8), pytest.approx(0.1), False],
     ]
     assert len(predictions(scores, [True, True, False], None, most=3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("digest", "reason"), [("another", "is not of the test"), (None, "give evaluation.keep_scores")]
+)
+def test_predictions_of_other_scores_are_refused(
+    tmp_path: Path, digest: str | None, reason: str
+) -> None:
+    scores = Scores(np.log(np.eye(3) * 0.7 + 0.1), np.array([0, 1, 1]), "data", "{}")
+    save_scores(scores_path(tmp_path, "center"), scores)
+    tested = SimpleNamespace(scores=digest, is_correct=lambda: [True, True, False])
+    record: Any = SimpleNamespace(protocols={"center": tested}, class_names=None)
+    with pytest.raises(InputError, match=reason):
+        log_predictions(SimpleNamespace(summary={}), tmp_path, record)
 
 
 def test_predictions_need_kept_scores() -> None:
