@@ -31,6 +31,7 @@ from rectifiers.claims.claim_page import has_figure
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.criteria import check_criteria
 from rectifiers.claims.judge import ClaimResult, answer, check_rates
+from rectifiers.claims.readme import readme_tables
 from rectifiers.results import class_errors, documents, listing, tables
 from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_reason, experiment_of
 from rectifiers.results.frame import known as known_experiments
@@ -220,26 +221,24 @@ def claim_runs_of_tables() -> list[records.Record]:
 def experiments() -> str:
     """Return the text of experiments.yaml, as conf/ says it: the hashes of the paper's rows, the
     protocols' settings by data, the sizes of Table 3's networks."""
-    from rectifiers.cli.composition import WITHOUT_LOCAL, composed
+    from rectifiers.cli.composition import compose_job  # which leaves conf/local out
     from rectifiers.models.rows import size
 
     registry: dict[str, dict[str, Any]] = {"experiments": {}, "settings": {}, "networks": {}}
     for path in sorted((CONF / "experiment").rglob("*.yaml")):
         name = path.relative_to(CONF / "experiment").with_suffix("").as_posix()
-        registry["experiments"][name] = described(
-            science(composed([f"experiment={name}", WITHOUT_LOCAL]))
-        )
+        config, _ = compose_job((f"experiment={name}",))
+        registry["experiments"][name] = described(science(config))
 
     for path in sorted((CONF / "data").glob("*.yaml")):
-        config = composed(  # calibration has five at once
-            [f"data={path.stem}", "evaluation=calibration", WITHOUT_LOCAL]
-        )
+        # calibration has five protocols at once
+        config, _ = compose_job((f"data={path.stem}", "evaluation=calibration"))
         protocols = config.evaluation.protocols
         registry["settings"][path.stem] = {name: p.as_dict() for name, p in protocols.items()}
 
     for option in tables.TABLE_3.values():
-        layers = composed(["data=imagenet", f"model={option}", WITHOUT_LOCAL]).model.layers(1000)
-        registry["networks"][option] = size(layers, channels=3, input_px=224)
+        config, _ = compose_job(("data=imagenet", f"model={option}"))
+        registry["networks"][option] = size(config.model.layers(1000), channels=3, input_px=224)
     return yaml.safe_dump(registry, sort_keys=True)
 
 
@@ -344,7 +343,7 @@ def write_readme(check: bool) -> Outcome:
     for path, shown in shown_in.items():
         block = "\n".join(["```", *shown, "```\n"])
         texts[path] = documents.filled(path.read_text(), "make train", block)
-    for name, block in claim_documents.readme_tables(claim_results(), claim_runs()).items():
+    for name, block in readme_tables(claim_results(), claim_runs()).items():
         texts[README] = documents.filled(texts[README], name, block)
 
     curves = figures.pictured_curves(claim_records.load(RESULTS / "claims", figures.PICTURED))

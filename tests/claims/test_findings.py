@@ -18,10 +18,9 @@ from rectifiers.claims.documents import (
     counts_table,
     lessons_page,
     pages,
-    readme_rows,
-    readme_tables,
 )
 from rectifiers.claims.judge import ClaimResult, Verdict, answer
+from rectifiers.claims.readme import readme_rows, readme_tables
 from rectifiers.results.documents import TEXT
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -116,7 +115,7 @@ def test_readme_leaves_out_what_no_control_ran_for(made_up) -> None:
     texts = {"paper": [{"says": "Which?", "find": {"made_up": "It is."}}], "found": []}
     control = altered(made[0], {"choices.activation": "identity"})
     for records, is_shown in ((made, False), ([*made, control], True)):
-        with patch("rectifiers.claims.documents.load_yaml", return_value=texts):
+        with patch("rectifiers.claims.readme.load_yaml", return_value=texts):
             assert ("Which?" in readme_tables([found], records)["paper"]) is is_shown
             alike = answer(made_up(), made)  # compares no activations
             assert "Which?" in readme_tables([alike], records)["paper"]

@@ -17,7 +17,7 @@ from conftest import ROOT, compose_config, load_script
 from made_up import altered, result
 from rectifiers.evaluation.evaluate import Result, Scores, load_scores, save_scores
 from rectifiers.runs import record as records
-from rectifiers.runs.folder import link_run
+from rectifiers.runs.links import link_run
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import Outcome, train
 

@@ -17,14 +17,13 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import (
     begin,
     find,
-    link_run,
-    readable_name,
     record_paths,
     run_folder,
     run_lock,
     scores_path,
 )
 from rectifiers.runs.identity import science
+from rectifiers.runs.links import link_run, readable_name
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 

@@ -2,7 +2,7 @@
 each claim, for each claim a page and a table of its runs, and `docs/lessons.md`."""
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +12,6 @@ from rectifiers.claims.claim_page import (
     claim_page,
     data_of,
     is_small,
-    lacks_identity,
     lengths,
     scale,
 )
@@ -170,90 +169,27 @@ def answer_rows(entries: Sequence[JsonObject], results: Iterable[ClaimResult]) -
     rows = [[*(ASKED[key] for key in asked), "we find", "evidence", "verdict"]]
     for entry in entries:
         cells = [entry[key] for key in asked]
-        for name, words, verdict in _answers(entry["find"], by_name):
+        for name, words, verdict in answers(entry["find"], by_name):
             evidence = f"{scale(by_name[name])}, [figure](claims/{name}/figure.svg)"
             rows.append([*cells, words or "-", evidence if words else "-", verdict])
             cells = [""] * len(asked)
     return rows
 
 
-def _answers(
+def answers(
     texts: Mapping[str, str], by_name: Mapping[str, ClaimResult]
 ) -> list[tuple[str, str, str]]:
     """Return name, words and verdict of each claim; those without a verdict have no words, and
     come last."""
     if unknown := texts.keys() - by_name.keys():
         raise InputError(f"{unknown.pop()}, which a page's words name, is not a claim")
-    answers = []
+    rows = []
     for name in sorted(texts, key=lambda name: by_name[name].verdict in NO_VERDICT):
         result = by_name[name]
         is_judged = result.verdict not in NO_VERDICT
         words = _in_words(texts[name], result) if is_judged else ""
-        answers.append((name, words, _linked(result)))
-    return answers
-
-
-def readme_tables(
-    results: Sequence[ClaimResult], records: Sequence[TrainingRecord]
-) -> dict[str, str]:
-    """Return README's two tables and its sentence on all claims of the paper, by their blocks.
-
-    A claim that compares activations by error, without runs of a network that has none, is left
-    out: its difference may be one of trainability alone."""
-    entries = load_yaml((TEXT / "readme.yaml").read_text())
-    by_name = {result.claim.name: result for result in results}
-    lacking = {name for name, result in by_name.items() if lacks_identity(result, records)}
-    heads = {"paper": "the paper says", "found": "our question"}
-    tables = {}
-    for block, head in heads.items():
-        rows = [row for entry in entries[block] for row in readme_rows(entry, by_name, lacking)]
-        tables[block] = markdown([head, "what we see (95 % interval)", "where", "page"], rows)
-    return {**tables, "count": _count(results)}
-
-
-def readme_rows(
-    entry: JsonObject, by_name: Mapping[str, ClaimResult], lacking: Collection[str] = ()
-) -> list[list[str]]:
-    """A row for each claim that has a verdict: what is said, what we see, where, and a link with
-    the verdict; one row where none has, or where a page answers; none for claims in `lacking`."""
-    if "page" in entry:
-        return [[entry["says"], entry["here"], "", f"[page]({entry['page']})"]]
-    texts = {name: words for name, words in entry["find"].items() if name not in lacking}
-    answers = _answers(texts, by_name)
-    judged = [(words, by_name[name]) for name, words, _ in answers if words]
-    if not answers:
-        rows = []
-    elif judged:
-        rows = [[words, _where(result), _verdict_link(result)] for words, result in judged]
-    else:
-        rows = [["Not judged yet.", "", _verdict_link(by_name[answers[0][0]])]]
-    return [["" if i else entry["says"], *row] for i, row in enumerate(rows)]
-
-
-def _verdict_link(result: ClaimResult) -> str:
-    return f"[{result.verdict.shown}](results/claims/{result.claim.name}/page.md)"
-
-
-def _where(result: ClaimResult) -> str:
-    """Data, layers and length of a claim's runs, in few words."""
-    runs = result.records
-    data = sorted({f"{data_of(run)} at {run.science['data']['crop_px']} px" for run in runs})
-    layers = sorted({run.network.depth for run in runs})
-    return f"{listed(data)}, {listed(layers)} layers, {lengths(runs)}"
-
-
-def _count(results: Iterable[ClaimResult]) -> str:
-    """How many of the paper's claims, on images of 32 px and more, have each verdict."""
-    papers = [
-        result.verdict
-        for result in results
-        if result.claim.whose == "paper" and not result.claim.lesson and not is_small(result)
-    ]
-    numbers = Counter(papers)
-    shown = [f"{numbers[verdict]} {verdict.shown}" for verdict in Verdict if numbers[verdict]]
-    return (
-        f"All {len(papers)} claims of the paper on images of 32 px and more: {', '.join(shown)}.\n"
-    )
+        rows.append((name, words, _linked(result)))
+    return rows
 
 
 def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
@@ -263,8 +199,8 @@ def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
     by_name = {result.claim.name: result for result in results}
     texts = {}
     for entry in load_yaml(path.read_text()):
-        answers = _answers(entry["find"], by_name)
-        found = [f"{words or 'Not judged yet'}: {verdict}" for _, words, verdict in answers]
+        rows = answers(entry["find"], by_name)
+        found = [f"{words or 'Not judged yet'}: {verdict}" for _, words, verdict in rows]
         ours = ". ".join(found) or entry.get("ours") or "No claim tests this"
         texts[entry["question"]] = f"**The paper:** {entry['paper']} **Ours:** {ours}."
     return texts

@@ -1,5 +1,5 @@
 """A run's folder: where it is and what is in it, by which process it is held, begun, continued or
-set aside; and the links that people find it by.
+set aside.
 
 It needs no torch: what is done already is answered at once.
 """
@@ -7,24 +7,21 @@ It needs no torch: what is done already is answered at once.
 import itertools
 import json
 import os
-import re
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from os.path import (
-    exists,
-    isdir,
-    isfile,
-)  # unlike Path's: False of a name that is too long for a path
+
+# unlike Path's: False of a name that is too long for a path
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from filelock import FileLock, Timeout
 
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.identity import NOT_SCIENCE, run_id, science
+from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord, load_training
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
@@ -32,9 +29,7 @@ from rectifiers.runtime.files import read_bytes, refuse_link
 
 LARGEST_NOTE = 2**16  # bytes
 DEEPEST = 4  # of folders within a folder of runs
-REPLACED, LATEST, BY_NAME = "replaced", "latest", "by-name"  # in a folder of runs
-NAMED_BY = ("data", "model", "activation", "init")
-LONGEST_NAME = 200  # characters, of 255 that a file system takes
+REPLACED = "replaced"  # in a folder of runs
 WRITTEN = ("scores", "wandb", "tensorboard", "checkpoints")  # folders of a run's folder
 R = TypeVar("R", TrainingRecord, EnsembleRecord)
 
@@ -112,51 +107,6 @@ def _may_hold_runs(folder: Path) -> bool:
     """Whether a folder is a run's or one of runs; a link may lead anywhere."""
     is_shown = folder.name != REPLACED and not folder.name.startswith(".")
     return is_shown and not folder.is_symlink() and isdir(folder)
-
-
-def readable_name(
-    run: str, choices: Mapping[str, str | None], seed: int, overrides: Sequence[str]
-) -> str:
-    """Return a name for people, such as `digits-small14-prelu-he-optim.lr=0.1-seed=0-<run>`: what
-    was chosen, the settings among the overrides, and the run's id, which tells apart what else has
-    one name."""
-    chosen = [str(choices[group]) for group in NAMED_BY if choices.get(group)]
-    typed = [override.lstrip("+~") for override in overrides]
-    text = "-".join([*chosen, *filter(_is_setting, typed), f"seed={seed}"])
-    return f"{re.sub(r'[^A-Za-z0-9_.=+-]', '_', text)[:LONGEST_NAME]}-{run}"
-
-
-def _is_setting(override: str) -> bool:
-    """Whether an override is a setting within a group, and can change a number."""
-    key = override.partition("=")[0]
-    group, dot, _ = key.partition(".")
-    return bool(dot) and group != "hydra" and not {key, group} & set(NOT_SCIENCE)
-
-
-def link_run(folder: Path, name: str) -> None:
-    """Make `latest` and `by-name/<name>`, beside a run's folder, links to it.
-
-    No program needs them, so a file system without links is no error."""
-    names = folder.parent / BY_NAME
-    with suppress(OSError):
-        _link(folder.parent / LATEST, Path(folder.name))
-        names.mkdir(exist_ok=True)
-        if not names.is_symlink():  # which may lead anywhere
-            _link(names / name, Path("..", folder.name))
-
-
-def _link(place: Path, target: Path) -> None:
-    """Put a link at `place` in one step, in which another process may do the same. What is there
-    and no link stays."""
-    if place.exists() and not place.is_symlink():
-        return
-    part = place.with_name(f".{socket.gethostname()}.{os.getpid()}.part")
-    part.unlink(missing_ok=True)  # of a killed process
-    part.symlink_to(target)
-    try:
-        os.replace(part, place)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def scores_path(folder: Path, protocol: str) -> Path:

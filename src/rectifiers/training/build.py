@@ -40,9 +40,9 @@ from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.stopping import interruptible
 from rectifiers.training import optim
-from rectifiers.training.checkpoints import load_weights
+from rectifiers.training.checkpoints import load_plain, load_weights
 from rectifiers.training.from_weights import fitting, read_weights, report_loaded, start_from
-from rectifiers.training.module import Classifier, load_plain
+from rectifiers.training.module import Classifier
 from rectifiers.training.networks import empty_network, module_network, row_network
 from rectifiers.training.start import start_warnings
 from rectifiers.training.targets import Functions, source_file

@@ -1,13 +1,15 @@
-"""Checkpoints that are whole or absent."""
+"""Checkpoints that are whole or absent, and weights from files."""
 
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
-from torch import Tensor
+from torch import Tensor, nn
 
+from rectifiers.models.network import ImageNetwork
 from rectifiers.runtime.console import say
 from rectifiers.runtime.errors import InputError, first_line, unreadable
 from rectifiers.runtime.files import atomic_file, check_zip, is_torch_zip
@@ -16,6 +18,8 @@ from rectifiers.runtime.schema import JsonObject
 PathLike = str | os.PathLike[str]
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 OF_NETWORK = "network."  # before the names of a network's weights in a checkpoint
+# What Lightning, DDP and torch.compile put before all names of a network.
+WRAPPERS = ("network.", "module.", "_orig_mod.", "model.")
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -118,3 +122,51 @@ def load_weights(path: Path, *, may_be_of_run: bool = False) -> dict[str, Tensor
         remedy = "give what torch.save(net.state_dict()) wrote"
         raise unreadable(path, first_line(error), remedy) from error
     return dict(weights)
+
+
+def refuse_other_network(
+    module: nn.Module, weights: Mapping[str, Tensor], remedy: str, *, names_only: bool = False
+) -> None:
+    """Refuse `weights` of another network than `module`, by the first name or shape that
+    differs."""
+
+    def shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+        return {name: () if names_only else tuple(value.shape) for name, value in state.items()}
+
+    ours, theirs = shapes(module.state_dict()), shapes(weights)
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            raise InputError(
+                f"the weights are of another network: {name} is {theirs.get(name, 'not in it')} "
+                f"there and {ours.get(name, 'unknown')} here; {remedy}"
+            )
+
+
+def unwrapped(weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return `weights` without what wrappers put before all names, as far as needed for one of them
+    to be a name of `state`."""
+    while not weights.keys() & state.keys():
+        prefix = next((p for p in WRAPPERS if all(name.startswith(p) for name in weights)), None)
+        if prefix is None:
+            break
+        weights = {name.removeprefix(prefix): weight for name, weight in weights.items()}
+    return weights
+
+
+def load_plain(
+    network: ImageNetwork, weights: Mapping[str, Tensor], *, names_only: bool = False
+) -> None:
+    """Load a plain `state_dict`, by the names of the network or of the user's own module in it,
+    with or without what wrappers put before all names; another network's is refused.
+
+    names_only: compare the names and load nothing, where shapes depend on the images."""
+    module = network.own_module()
+    state = module.state_dict()
+    weights = unwrapped(weights, state)
+    # files of older versions of torch do not count batches, which nothing here reads
+    counts = {name: state[name] for name in state if name.endswith("num_batches_tracked")}
+    weights = counts | dict(weights)
+    remedy = "give the model, the activation and the data that they were made with"
+    refuse_other_network(module, weights, remedy, names_only=names_only)
+    if not names_only:
+        module.load_state_dict(weights)

@@ -9,8 +9,9 @@ import torch
 from rectifiers.evaluation.evaluate import load_scores, mean_result
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import Outcome, link_run, run_lock, scores_path
+from rectifiers.runs.folder import Outcome, run_lock, scores_path
 from rectifiers.runs.identity import run_id
+from rectifiers.runs.links import link_run
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record import SCHEMA_VERSION, EnsembleRecord, Member, TrainingRecord
 from rectifiers.runs.record_parts import EnsembleResult, Provenance

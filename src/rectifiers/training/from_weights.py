@@ -17,8 +17,8 @@ from rectifiers.runs.record import load_training
 from rectifiers.runtime.distributed import check_agreement, run_on_all_ranks, world
 from rectifiers.runtime.errors import InputError, first_line
 from rectifiers.runtime.schema import JsonObject
-from rectifiers.training.checkpoints import LAST, load_weights
-from rectifiers.training.module import all_finite, unwrapped
+from rectifiers.training.checkpoints import LAST, load_weights, unwrapped
+from rectifiers.training.module import all_finite
 
 PLACES = ("", "trunk.", "head.")  # before the name of a layer: nothing, or of a network of rows
 WHAT = "give a finished run, by its id or folder, or what torch.save(net.state_dict()) wrote"

@@ -1,7 +1,7 @@
 """The LightningModule: the loss, the epoch's numbers and the step rule."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -27,14 +27,12 @@ from rectifiers.runtime.errors import InputError, first_line, unreadable
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.tracking.loggers import logged
-from rectifiers.training.checkpoints import AtomicCheckpointIO, PathLike
+from rectifiers.training.checkpoints import AtomicCheckpointIO, PathLike, refuse_other_network
 from rectifiers.training.networks import empty_network
 from rectifiers.training.optim import Schedule, build_schedule, configured_optimizer
 from rectifiers.training.targets import import_functions
 
 State = dict[str, Any]  # of a checkpoint, or a part of it
-# What Lightning, DDP and torch.compile put before all names of a network.
-WRAPPERS = ("network.", "module.", "_orig_mod.", "model.")
 MOST_UNITS = 2**20  # classes of images, or channels, that a file from elsewhere may ask for
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
@@ -388,54 +386,6 @@ def refuse_other_run(checkpoint: State, run: str) -> None:
             f"the checkpoint belongs to run {kept}, and this command makes run {run}: other "
             "settings or epochs start a new run; leave out ckpt_path"
         )
-
-
-def refuse_other_network(
-    module: nn.Module, weights: Mapping[str, Tensor], remedy: str, *, names_only: bool = False
-) -> None:
-    """Refuse `weights` of another network than `module`, by the first name or shape that
-    differs."""
-
-    def shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-        return {name: () if names_only else tuple(value.shape) for name, value in state.items()}
-
-    ours, theirs = shapes(module.state_dict()), shapes(weights)
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
-            raise InputError(
-                f"the weights are of another network: {name} is {theirs.get(name, 'not in it')} "
-                f"there and {ours.get(name, 'unknown')} here; {remedy}"
-            )
-
-
-def unwrapped(weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Return `weights` without what wrappers put before all names, as far as needed for one of them
-    to be a name of `state`."""
-    while not weights.keys() & state.keys():
-        prefix = next((p for p in WRAPPERS if all(name.startswith(p) for name in weights)), None)
-        if prefix is None:
-            break
-        weights = {name.removeprefix(prefix): weight for name, weight in weights.items()}
-    return weights
-
-
-def load_plain(
-    network: ImageNetwork, weights: Mapping[str, Tensor], *, names_only: bool = False
-) -> None:
-    """Load a plain `state_dict`, by the names of the network or of the user's own module in it,
-    with or without what wrappers put before all names; another network's is refused.
-
-    names_only: compare the names and load nothing, where shapes depend on the images."""
-    module = network.own_module()
-    state = module.state_dict()
-    weights = unwrapped(weights, state)
-    # files of older versions of torch do not count batches, which nothing here reads
-    counts = {name: state[name] for name in state if name.endswith("num_batches_tracked")}
-    weights = counts | dict(weights)
-    remedy = "give the model, the activation and the data that they were made with"
-    refuse_other_network(module, weights, remedy, names_only=names_only)
-    if not names_only:
-        module.load_state_dict(weights)
 
 
 def _finite(x: object) -> bool:

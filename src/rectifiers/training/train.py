@@ -20,11 +20,10 @@ from rectifiers.runs.folder import (
     begin,
     check_ckpt_path,
     find,
-    link_run,
-    readable_name,
     run_folder,
     run_lock,
 )
+from rectifiers.runs.links import link_run, readable_name
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult
 from rectifiers.runtime.console import say
@@ -45,6 +44,7 @@ from rectifiers.training.checkpoints import (
     LAST,
     PREVIOUS,
     AtomicCheckpointIO,
+    load_plain,
     load_weights,
     newest,
     not_written,
@@ -52,7 +52,7 @@ from rectifiers.training.checkpoints import (
 from rectifiers.training.checks import checked_functions
 from rectifiers.training.from_weights import with_weights_content
 from rectifiers.training.lightning import announce, init_distributed, isolated
-from rectifiers.training.module import Diverged, load_plain
+from rectifiers.training.module import Diverged
 from rectifiers.training.recording import Tested, protocol_result, training_record
 from rectifiers.training.targets import (
     Choices,
