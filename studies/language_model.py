@@ -34,23 +34,12 @@ PIECES = 64  # of the validation or test text at once
 # --- the network ---------------------------------------------------------------------------------
 
 
-class Squared(nn.Module):
-    """The square of a rectifier."""
-
-    def __init__(self, rectifier: nn.Module) -> None:
-        super().__init__()
-        self.rectifier = rectifier
-
-    def forward(self, y: Tensor) -> Tensor:
-        return self.rectifier(y).square()
-
-
 def activation(arm: str, channels: int) -> nn.Module:
     if arm == NONE:
         return activations.identity(channels)
     if arm == LEARNED:
-        return Squared(activations.prelu(channels, initial_slope=protocol.INITIAL))
-    return Squared(activations.leaky_relu(channels, slope=float(arm)))
+        return activations.squared_prelu(channels, initial_slope=protocol.INITIAL)
+    return activations.squared_leaky_relu(channels, slope=float(arm))
 
 
 class Block(nn.Module):
