@@ -122,7 +122,7 @@ def draw_failures(
     trust: tuple[str, ...],
 ) -> bool:
     """Draw the failures of the run in `folder`, which was tested on data with the hash `data`;
-    where these are not there, say so and return False."""
+    return whether the data are there, and print what is missing."""
     from rectifiers.cli.finished import of_run
 
     refuse_link(folder)  # it may be anybody's

@@ -156,8 +156,7 @@ def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: Positive =
 def uniform(
     weight: Tensor, layer: Layer, generator: Generator, half_width: Positive = 0.05
 ) -> float:
-    """U(-half_width, half_width) for every layer, of std half_width / sqrt(3): `gaussian` with
-    another distribution."""
+    """U(-half_width, half_width) for every layer, whose std is half_width / sqrt(3)."""
     nn.init.uniform_(weight, -half_width, half_width, generator=generator)
     return half_width / math.sqrt(3)
 
@@ -165,10 +164,9 @@ def uniform(
 def truncated_normal(
     weight: Tensor, layer: Layer, generator: Generator, std: Positive | None = None
 ) -> float:
-    """A normal distribution without what is beyond two of its standard deviations, as BERT's
-    (Devlin et al. 2019).
+    """Normal distribution, truncated at two standard deviations, as in BERT (Devlin et al. 2019).
 
-    std: of the weights, which is 0.88 of the std of the whole normal distribution; None: that of
+    std: of the weights after truncation, 0.88 times that of the normal distribution; None: that of
         `he`."""
     std = layer.forward_gain / math.sqrt(layer.fan_in) if std is None else std
     whole = std / STD_TRUNCATED
@@ -246,11 +244,11 @@ def delta_orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> floa
 
 
 def looks_linear(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """[W, -W] for the positive and the negative part that CReLU gives, with W as of `orthogonal`
-    without a gain: W max(0, y) - W max(0, -y) = W y (Balduzzi et al. 2017).
+    """[W, -W] for the two halves of CReLU's output, with W as of `orthogonal` with a gain of 1:
+    W max(0, y) - W max(0, -y) = W y (Balduzzi et al. 2017).
 
-    At the start the network is a linear function, whatever its depth, but where it pools. The first
-    layer, which reads the data, is W alone.
+    A network without pooling is linear at initialization, whatever its depth. The weight of the
+    first layer, which reads the data, is W.
 
     Raises:
         UnfitNetworkError: if the layer reads anything else, or not the halves in this order.

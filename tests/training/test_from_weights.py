@@ -202,8 +202,8 @@ def test_a_run_that_diverged_trained_nothing(tiny, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("init.mode=empirical",), "measures each layer behind drawn ones"),
-        (("init=lsuv",), "measures each layer behind drawn ones"),
+        (("init.mode=empirical",), "combined with init.from_weights"),
+        (("init=lsuv",), "combined with init.from_weights"),
         (("weights=net.pt", "+weights_content=abc"), "leave one of them out"),
         (("+init.from_weights_content=abc",), "is not the hash of the weights"),
     ],

@@ -285,6 +285,6 @@ def outputs(activation: nn.Module) -> int:
 
 
 def has_equal_parameters(activation: nn.Module) -> bool:
-    """Return whether fully connected rows give up units for the channels that it reads, as for
-    SwiGLU."""
+    """Return whether a network of rows has fewer hidden units with it, so that its gates cost no
+    parameters, as for SwiGLU."""
     return bool(getattr(activation, "has_equal_parameters", False))

@@ -80,7 +80,7 @@ def _no_name(group: str, value: str) -> str | None:
         return value if may_be_empty else None
     parts = [part.strip() for part in re.split(r"[\[\],]", value)]
     usable = ("null",) if may_be_empty else ()
-    if group == "local":  # of which Hydra takes a file that is not there for an empty one
+    if group == "local":  # optional, so Hydra ignores a missing file
         known = ("", *options(group), *usable)
         return next((part for part in parts if part not in known), None)
     return next((p for p in parts if NO_NAME.fullmatch(p) and p not in usable), None)

@@ -63,7 +63,7 @@ KINDS: Mapping[str, type[_Named]] = {
     "linear": _Linear,
 }
 BESIDE = ("act", "norm", "drop")  # modules after a row with weights, named <row>_act and so on
-SMALLEST_SHARE = 1e-6  # of units, to which `trace` finds how many leave equal parameters
+SHARE_TOLERANCE = 1e-6  # of the share of units that leaves equal parameters
 LARGEST_SIDE = 2048  # px, far above the inputs of the paper's networks
 
 
@@ -175,8 +175,9 @@ def trace(
     channels, input_px: the image, or with `signal` a signal and its length. flat_input: the length
     of the input where it is a vector.
     pieces, outputs: channels that the activation reads and gives per unit; a layer before one emits
-    `pieces` per unit. has_equal_parameters: whether fully connected layers have fewer units for it,
-    the largest share with which they have no more parameters in all than with one piece. Between
+    `pieces` per unit.
+    has_equal_parameters: whether to shrink the hidden fully connected layers to the largest share
+    of their units with which all of them have no more parameters than with one piece. Between
     equally wide layers that is 1 / sqrt(pieces) of them; of one hidden layer between an input and
     an output of one width, as in a Transformer, it is 2 / 3 for a gate.
 
@@ -220,7 +221,7 @@ def _with_equal_parameters(
 
     most = parameters(layers, 1, 1)
     low, high = 0.0, 1.0
-    while high - low > SMALLEST_SHARE:
+    while high - low > SHARE_TOLERANCE:
         share = (low + high) / 2
         if parameters(_with_share(layers, share), pieces, outputs) <= most:
             low = share

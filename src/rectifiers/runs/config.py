@@ -189,7 +189,7 @@ class RunConfig(Section):
         for name, logger in self.logger.items():
             if logger.options.get("log_predictions") is True and not self.evaluation.keep_scores:
                 raise InputError(
-                    f"logger.{name}.log_predictions=true is made of kept scores; give "
+                    f"logger.{name}.log_predictions=true needs the scores of the test; give "
                     "evaluation.keep_scores=true"
                 )
         return self

@@ -89,9 +89,10 @@ def find(config: RunConfig) -> Found | None:
 
 
 def record_paths(runs: Path, *, nested: bool = True) -> list[Path]:
-    """Return the records of the runs in a folder, the outermost first; with `nested` also those in
-    folders within it, such as those of searches, claims and cards. Neither links nor runs that were
-    replaced are among them."""
+    """Return the paths of the records in a folder of runs, the outermost first. Links and replaced
+    runs are left out.
+
+    nested: whether to look into subfolders, such as those of searches, claims and cards."""
     found = []
     places = [runs] if isdir(runs) else []  # glob fails at a name that is too long
     for _ in range(DEEPEST if nested else 1):

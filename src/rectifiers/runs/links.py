@@ -17,9 +17,9 @@ LONGEST_NAME = 200  # characters, of 255 that a file system takes
 def readable_name(
     run: str, choices: Mapping[str, str | None], seed: int, overrides: Sequence[str]
 ) -> str:
-    """Return a name for people, such as `digits-small14-prelu-he-optim.lr=0.1-seed=0-<run>`: what
-    was chosen, the settings among the overrides, and the run's id, which tells apart what else has
-    one name."""
+    """Return a readable name such as `digits-small14-prelu-he-optim.lr=0.1-seed=0-<run>`: the
+    options of NAMED_BY, the settings among the overrides, the seed, and the run's id, which makes
+    it unique."""
     chosen = [str(choices[group]) for group in NAMED_BY if choices.get(group)]
     typed = [override.lstrip("+~") for override in overrides]
     text = "-".join([*chosen, *filter(_is_setting, typed), f"seed={seed}"])
@@ -36,7 +36,7 @@ def _is_setting(override: str) -> bool:
 def link_run(folder: Path, name: str) -> None:
     """Make `latest` and `by-name/<name>`, beside a run's folder, links to it.
 
-    No program needs them, so a file system without links is no error."""
+    The links are for people alone, so errors of the file system are ignored."""
     names = folder.parent / BY_NAME
     with suppress(OSError):
         _link(folder.parent / LATEST, Path(folder.name))
@@ -46,8 +46,8 @@ def link_run(folder: Path, name: str) -> None:
 
 
 def _link(place: Path, target: Path) -> None:
-    """Put a link at `place` in one step, in which another process may do the same. What is there
-    and no link stays."""
+    """Make `place` a link to `target`, atomically. An older link is replaced; a file or folder that
+    is no link stays."""
     if place.exists() and not place.is_symlink():
         return
     part = place.with_name(f".{socket.gethostname()}.{os.getpid()}.part")

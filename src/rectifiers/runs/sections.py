@@ -72,7 +72,7 @@ class Init(Target):
     @field_validator("from_weights", mode="before")
     @classmethod
     def _check_is_name(cls, given: object) -> object:
-        if isinstance(given, int | float):  # an id of digits, and of one e between them
+        if isinstance(given, int | float):  # YAML takes an id such as 12345e678901 for one
             raise InputError(
                 f"init.from_weights={given} was read as a number; give the folder of the run, such "
                 "as runs/<id>"
@@ -83,8 +83,8 @@ class Init(Target):
     def _check_mode(self) -> Self:
         if self.mode == "empirical" and self.from_weights is not None:
             raise InputError(
-                "init.mode=empirical measures each layer behind drawn ones, which "
-                "init.from_weights replaces; give init.mode=closed_form"
+                "init.mode=empirical scales each drawn layer by its responses, and cannot be "
+                "combined with init.from_weights; give init.mode=closed_form"
             )
         if self.mode == "empirical" and (self.fc_std is not None or self.first_layer_linear):
             has_std = self.fc_std is not None

@@ -1,7 +1,7 @@
-"""What a configuration from elsewhere may name: a record's, or that of a checkpoint.
+"""What the configuration of an untrusted record or checkpoint may name.
 
-It is data, which says what the network is and not which code is run, but for functions that `conf/`
-names, classes of torch's, and the modules of `trust=[my_package]`. See SECURITY.md."""
+It may name functions that `conf/` names for their group, classes of torch, and functions of the
+modules in `trust=[my_package]`; no other code is imported. See SECURITY.md."""
 
 import functools
 import importlib
@@ -29,13 +29,12 @@ NOT_KEPT = (*PLACES, "callbacks")
 
 
 def kept_text(config: RunConfig) -> str:
-    """Return what a checkpoint keeps of its run's configuration, as JSON, which holds values
-    alone."""
+    """Return the part of a configuration that checkpoints keep, as JSON."""
     return json.dumps(without(config.as_dict(), NOT_KEPT))
 
 
 def config_of_text(text: str, place: Path, trust: Collection[str] = ()) -> RunConfig:
-    """Return the configuration that `kept_text` wrote, with places of its own.
+    """Return the configuration that `kept_text` wrote, with the default folders.
 
     place: the file that holds it. trust: modules whose functions may be used.
 
@@ -45,7 +44,7 @@ def config_of_text(text: str, place: Path, trust: Collection[str] = ()) -> RunCo
     """
     values = json.loads(text)
     if not isinstance(values, dict):
-        raise ValueError("its configuration is no mapping")
+        raise ValueError("its configuration is not a mapping")
     check_plain(values, place)
     check_targets(values, place, trust)
     places = {"rerun": False, "runs_dir": "runs", "cache_dir": ".cache"}

@@ -41,7 +41,7 @@ def log_model(run: Any, folder: Path, record: TrainingRecord) -> list[Any]:
     artifacts."""
     import wandb
 
-    # of 0.31: `use_artifact` waits for the server without end, and refuses to work offline
+    # wandb 0.31: `use_artifact` has no timeout, and fails offline
     made = [run._log_artifact(_data(record), is_user_created=True, use_after_commit=True)]
 
     facts = {"status": record.status, "epochs": record.epochs, "code": record.provenance.code}
@@ -99,8 +99,8 @@ def log_predictions(run: Any, folder: Path, record: TrainingRecord) -> None:
 def predictions(
     scores: Scores, correct: list[bool], class_names: list[str] | None, most: int
 ) -> list[list[Any]]:
-    """Return a row per image, of the columns COLUMNS; of more than `most` images every second,
-    third or so, since many sources are sorted by class."""
+    """Return a row per image with the columns COLUMNS. Of more than `most` images, every n-th is
+    taken and not the first ones, because many sources are sorted by class."""
     number, classes = scores.scores.shape
     names = class_names or [str(k) for k in range(classes)]
     rows = []
@@ -112,11 +112,14 @@ def predictions(
 
 
 def wait(artifacts: list[Any], seconds: float) -> None:
-    """Wait until the server has artifacts; raise what the client says of one that it cannot
-    have."""
+    """Wait until the server has the artifacts.
+
+    Raises:
+        ValueError: with the client's reason, where the server refuses one.
+    """
     end = time.monotonic() + seconds
     for artifact in artifacts:
-        # of 0.31: `Artifact.wait` also asks for all that the server knows of it, without end
+        # wandb 0.31: `Artifact.wait` also fetches the artifact's metadata, without a timeout
         handle = artifact._save_handle
         answer = handle.wait_or(timeout=max(0.0, end - time.monotonic())).response
         if reason := answer.log_artifact_response.error_message:
@@ -124,7 +127,7 @@ def wait(artifacts: list[Any], seconds: float) -> None:
 
 
 def within(seconds: float, action: Callable[[], object]) -> None:
-    """Do what may wait for a server, for so long at most.
+    """Run an action that may wait for a server, for at most `seconds`.
 
     Raises:
         TimeoutError: where it takes longer; it goes on in a thread that ends with the process.

@@ -122,7 +122,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
                 **commit_settings(commit),
                 program="train.py",
                 host="",
-                save_code=False,  # which is the file that was called, and not the sources
+                save_code=False,  # W&B's own sends only the script
                 console="off",
                 allow_val_change=True,
                 init_timeout=INIT_TIMEOUT_S,
@@ -254,7 +254,7 @@ def commit_settings(commit: str | None) -> JsonObject:
     remote = None
     if files.CHECKOUT is not None:
         remote = files.git("config", "--get", "remote.origin.url", at=files.CHECKOUT)
-    # an empty address, because the client would look for one where it stands
+    # empty and not None, for which the client asks git in the working directory
     return {"git_commit": commit, "git_remote_url": public_address(remote or "")}
 
 

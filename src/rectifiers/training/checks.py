@@ -44,8 +44,8 @@ def check_functions(config: RunConfig, functions: Functions) -> None:
     """Try what needs no data of the functions of `config`."""
     if config.init.from_weights is not None and needs_images(functions["init"]):
         raise InputError(
-            f"init._target_={config.init.target} measures each layer behind drawn ones, which "
-            "init.from_weights replaces; choose another rule, such as init=he"
+            f"init._target_={config.init.target} scales each drawn layer by its responses, and "
+            "cannot be combined with init.from_weights; choose another rule, such as init=he"
         )
     for name in config.logger:
         if name in LOGGER_PACKAGES and find_spec(name) is None:

@@ -66,7 +66,7 @@ def read_weights(config: RunConfig) -> tuple[dict[str, Tensor], str]:
         digest = _digest(weights)
     except InputError as error:
         raise InputError(f"{key}: {str(error).rpartition(';')[0]}; {WHAT}") from error
-    except Exception as error:  # of tensors without memory of their own, such as sparse ones
+    except Exception as error:  # sparse tensors, for example, have no bytes to hash
         raise InputError(f"{key} holds no plain weights ({first_line(error)}); {WHAT}") from error
 
     asked = config.init.from_weights_content
@@ -105,7 +105,7 @@ def fitting(
     """Return those of `weights` that fit a network, by the network's names.
 
     A layer fits where all its tensors, weight and bias, have the same names and shapes in both, and
-    so do an activation with parameters and a normalisation. None is taken in part.
+    so does an activation with parameters or a normalisation. It is loaded whole or not at all.
 
     Raises:
         InputError: where no weight of a layer fits.
@@ -126,11 +126,11 @@ def fitting(
         return fit
 
     first = next(name for name, weight in state.items() if weight.dim() > 1)
-    theirs = tuple(weights[first].shape) if first in weights else "not in it"
+    theirs = f"has shape {tuple(weights[first].shape)}" if first in weights else "is missing"
     raise InputError(
         f"init.from_weights={config.init.from_weights}: no layer of this network fits by name and "
-        f"shape, of which the first, {first}, is {tuple(state[first].shape)} here and {theirs} "
-        "there; give weights of a network with such layers"
+        f"shape; the first, {first}, has shape {tuple(state[first].shape)} here and "
+        f"{theirs} there; give weights of a network with such layers"
     )
 
 
@@ -147,7 +147,7 @@ def start_from(
     sentence for the record.
 
     Raises:
-        InputError: where the weights are not there any more.
+        InputError: where the weights cannot be read, or their hash has changed.
     """
     if config.init.from_weights is None:
         raise InputError(
@@ -171,7 +171,7 @@ def start_from(
 def report_loaded(
     network: ImageNetwork, init_report: Sequence[LayerReport], loaded: Mapping[str, Tensor]
 ) -> list[LayerReport]:
-    """Return the init report with what the loaded weights are; loaded: by the network's names."""
+    """Return the init report with the statistics of the loaded weights, by the network's names."""
     report = []
     for entry in init_report:
         # a layer is named without what holds it, and `.weight` is left out

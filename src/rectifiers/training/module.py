@@ -33,7 +33,7 @@ from rectifiers.training.optim import Schedule, build_schedule, configured_optim
 from rectifiers.training.targets import import_functions
 
 State = dict[str, Any]  # of a checkpoint, or a part of it
-MOST_UNITS = 2**20  # classes of images, or channels, that a file from elsewhere may ask for
+MOST_UNITS = 2**20  # most classes or channels of an untrusted checkpoint
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
 
@@ -112,8 +112,8 @@ class Classifier(pl.LightningModule):
         """Return the classifier of a checkpoint of a run, with the preprocessing and the weights
         that it had: uint8 images [N, C, H, W] -> scores [N, classes].
 
-        The checkpoint needs no other file. It may be anybody's: nothing in it is executed, and its
-        configuration may name the functions alone that a test of a run from elsewhere may.
+        The checkpoint is self-contained, and may come from an untrusted source: nothing in it is
+        executed, and its configuration may name only functions of `conf/` and classes of torch.
 
         trust: modules whose functions it may name as well.
 
@@ -131,13 +131,13 @@ class Classifier(pl.LightningModule):
             classifier = cls.of_checkpoint(checkpoint, path, trust)
         except InputError:
             raise
-        except Exception as error:  # what anybody wrote fails in as many ways as there are
+        except Exception as error:  # an untrusted file may fail in any way
             raise unreadable(path, first_line(error), "give the last.ckpt of a run") from error
         return classifier.to(map_location or "cpu").eval()
 
     @classmethod
     def of_checkpoint(cls, checkpoint: State, path: Path, trust: Collection[str]) -> Self:
-        """Return the classifier of what the file `path` holds; anything may be wrong with that."""
+        """Return the classifier of an untrusted checkpoint, which was read from `path`."""
         config, preprocess, classes, channels = _kept_parts(checkpoint, path, trust)
         functions = import_functions(config)
         network = empty_network(config, functions, classes, channels, preprocess.flat_output)
@@ -358,8 +358,8 @@ class Classifier(pl.LightningModule):
 def _kept_parts(
     checkpoint: State, path: Path, trust: Collection[str]
 ) -> tuple[RunConfig, Preprocess, int, int]:
-    """Return (configuration, preprocessing, number of classes, channels of an image) that a
-    checkpoint of any origin keeps."""
+    """Return (configuration, preprocessing, number of classes, channels of an image) of an
+    untrusted checkpoint."""
     kept = checkpoint["rectifiers"]
     if "config" not in kept:
         raise InputError(
@@ -372,9 +372,9 @@ def _kept_parts(
     if fitted["matrix"] is not None:
         tensors.append(fitted["matrix"])
     if not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise ValueError("its preprocessing is no map of pixels")
+        raise ValueError("its preprocessing does not consist of tensors")
     if not all(type(size) is int and 0 < size <= MOST_UNITS for size in sizes):
-        raise ValueError("its numbers of classes and channels are none")
+        raise ValueError("its number of classes or channels is not usable")
     return config, Preprocess(**fitted), *sizes
 
 
