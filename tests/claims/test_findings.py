@@ -252,7 +252,7 @@ def test_claims_are_counted_by_size_and_without_lessons(made_up) -> None:
         ClaimResult(papers, Verdict.CONTRADICTED, records=large),
         ClaimResult(papers, Verdict.CONTRADICTED, records=large),
     ]
-    with patch("rectifiers.claims.documents.load_yaml", return_value={"paper": [], "found": []}):
+    with patch("rectifiers.claims.readme.load_yaml", return_value={"paper": [], "found": []}):
         count = readme_tables(results, [])["count"]
     assert count == "All 2 claims of the paper on images of 32 px and more: 2 opposite seen here.\n"
     lines = counts_table(results).splitlines()
