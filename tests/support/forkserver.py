@@ -14,6 +14,7 @@ between ends, so that the kernel gives the orphan to the nearest ancestor that a
 
 import atexit
 import ctypes
+import faulthandler
 import gc
 import json
 import os
@@ -183,6 +184,7 @@ def _end() -> None:
 status = 1
 
 if __name__ == "__main__":
+    faulthandler.enable()  # a program that is aborted, or crashes, writes where it stood
     atexit.register(_end)  # the first to be registered is the last to be called
     _load()
     _run(_become(*_serve(socket.socket(fileno=int(sys.argv[1])))))

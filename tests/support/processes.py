@@ -10,12 +10,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 import forkserver
 from conftest import ROOT
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    "PYTHONFAULTHANDLER": "1",
+}
 STARTED: list[subprocess.Popen] = []
 
 
@@ -59,14 +65,26 @@ def launched(torchrun: subprocess.Popen) -> list[int]:
 def finish(command: Sequence[str], *, new: bool = False, **more: str) -> Any:
     """Run a command to its end, which must be a good one."""
     process = start(command, new=new, env={**ENVIRONMENT, **more})
-    out, err = process.communicate(timeout=300)
+    out, err = output(process, seconds=300)
     assert process.returncode == 0, err
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
+def output(process: subprocess.Popen, seconds: float) -> tuple[str, str]:
+    """Return what a process writes until it ends. One that hangs is aborted, so that it and its
+    children write where each of their threads stands."""
+    try:
+        return process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        for each in (*psutil.Process(process.pid).children(recursive=True)[::-1], process):
+            each.send_signal(signal.SIGABRT)
+        stacks = "".join(process.communicate(timeout=60))
+        raise AssertionError(f"{process.args} hung for {seconds} s:\n{stacks}") from None
+
+
 def ranks(*per_rank: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
     """Run one process per rank without torchrun, each with a command of its own."""
-    ended = [(process, *process.communicate(timeout=200)) for process in start_ranks(*per_rank)]
+    ended = [(process, *output(process, seconds=200)) for process in start_ranks(*per_rank)]
     return [subprocess.CompletedProcess(p.args, p.returncode, out, err) for p, out, err in ended]
 
 
