@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning.callbacks import Callback
+from torch import nn
 
-from conftest import compose_config
+from conftest import compose_config, numbers
+from photos import jpeg, photo, write_folder
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.stopping import STOP_SIGNALS, deferring_signals
-from rectifiers.training import lightning
+from rectifiers.training import lightning, recording
 from rectifiers.training.lightning import check_hardware, fit, isolated
 from rectifiers.training.train import train
 
@@ -85,6 +87,56 @@ def test_float32_is_float32_unless_a_run_is_fast() -> None:
 def test_what_is_for_gpus_is_refused_elsewhere(override: str, tiny) -> None:
     with pytest.raises(InputError, match=f"^{override} is for GPUs, .*; choose trainer=gpu"):
         train(tiny(override), {})
+
+
+@pytest.mark.parametrize("more", [(), ("activation=silu", "model.depth=3")])
+def test_compiled_validation_runs_the_network_once(tiny, monkeypatch, more) -> None:
+    """With the scores and the responses of a run that is not compiled."""
+    plain = train(tiny("trainer.max_epochs=1", *more), {}).record
+    monkeypatch.setattr(nn.Module, "compile", lambda *_, **__: None)
+    seen: list[int] = []
+
+    class Counts(Callback):
+        def on_train_start(self, _: Any, module: Any) -> None:
+            module.network.head[-1].register_forward_pre_hook(self.count)
+
+        def count(self, layer: nn.Module, inputs: tuple[torch.Tensor]) -> None:
+            if not layer.training:
+                seen.append(len(inputs[0]))
+
+        def on_validation_end(self, *_: Any) -> None:
+            assert sum(seen) == plain.images.val
+
+    asked = ("trainer.max_epochs=1", "compile=true", "rerun=true", *more)
+    compiled = train(tiny(*asked), {}, callbacks=[Counts()]).record
+    assert seen
+    assert numbers(compiled)["history"] == numbers(plain)["history"]
+
+
+@pytest.mark.parametrize("protocol", ["center", "ten_view", "dense", "multi_view"])
+@pytest.mark.parametrize("sizes", [1, 2])
+def test_cudnn_searches_where_shapes_are_fixed(
+    monkeypatch, tmp_path, protocol: str, sizes: int
+) -> None:
+    """Of images that have one size or two; crops have one in any case."""
+    monkeypatch.setattr(lightning, "check_hardware", lambda *_: None)  # on the processor, for once
+    searches: list[bool] = []
+
+    def evaluate(*arguments: Any, **settings: Any) -> Any:
+        searches.append(torch.backends.cudnn.benchmark)
+        return original(*arguments, **settings)
+
+    original = recording.evaluate
+    monkeypatch.setattr(recording, "evaluate", evaluate)
+    root = write_folder(tmp_path / "photos")
+    if sizes == 2:
+        (root / "val" / "b" / "1.jpg").write_bytes(jpeg(photo(48, 40)))
+    options = f"""model=mini data=folder data.root={root} data.batch_size=4 data.resize_px=10
+        data.crop_px=8 optim=plain trainer.max_epochs=1 trainer.benchmark=true logger=none
+        evaluation={protocol} runs_dir={tmp_path}/runs cache_dir={tmp_path}/cache"""
+    train(compose_config(*options.split()), {})
+    assert searches == [sizes == 1 or protocol in ("center", "ten_view")]
+    assert not torch.backends.cudnn.benchmark
 
 
 def test_fast_run_is_compiled_in_bfloat16(tiny, monkeypatch) -> None:

@@ -227,22 +227,16 @@ class Classifier(pl.LightningModule):
         self._train_s = time.perf_counter() - self._started
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        scores = self._score(batch.images)
+        inputs = self.preprocess(batch.images)
+        # a compiled network calls no hooks, so the plain one is run for scores and responses
+        network = self.network.forward if self.network.is_compiled else self.network
+        with self.responses.listening():
+            scores = network(inputs)
         if not torch.isfinite(scores).all() and not self._bad_layer:
-            self._bad_layer = first_bad_layer(self.network, self.preprocess(batch.images))
+            self._bad_layer = first_bad_layer(self.network, inputs)
         self.val.update(scores, batch.labels)
         loss = F.cross_entropy(scores.float(), batch.labels)
         self.val_loss.update(loss, weight=len(batch.labels))
-
-    def _score(self, images: Tensor) -> Tensor:
-        """Return the scores, and measure the activations' responses."""
-        if not self.network.is_compiled:
-            with self.responses.listening():
-                return self(images)
-        scores = self(images)
-        with self.responses.listening():  # a compiled network calls no hooks: run the plain one
-            self.network.forward(self.preprocess(images))
-        return scores
 
     def on_train_epoch_end(self) -> None:
         row = self._epoch_row()

@@ -110,6 +110,11 @@ def _tested(run: Run, name: str, protocol: TestProtocol) -> Tested:
     if config.trainer.accelerator == "gpu":
         device = torch.device("cuda", run.place.local_rank)
     lower = AUTOCAST.get(config.trainer.precision)
+    searches = config.trainer.benchmark
+    if searches and isinstance(protocol, Dense):
+        # or cuDNN would search for the fastest algorithms again for each image's size
+        searches = len({images.shape(i) for i in range(len(images.labels))}) == 1
+    torch.backends.cudnn.benchmark = searches
     started = time.perf_counter()
     with (
         progress_bar(f"testing {name}", -(-len(images.labels) // run.place.size)) as seen,
