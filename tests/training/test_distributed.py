@@ -207,6 +207,65 @@ def test_bad_input_on_one_rank_stops_all(tmp_path: Path) -> None:
     assert f"error: rank 1: {tmp_path}/nowhere is not a folder" in done[0].stderr
 
 
+# train.py, of which each rank prints its rank for each checkpoint that it reads
+TELLS_WHAT_IT_READS = """
+import os, runpy, torch
+def tells(path, *arguments, **settings):
+    if str(path).endswith(".ckpt"):
+        print("reads", os.environ["RANK"], os.path.basename(path))
+    return load(path, *arguments, **settings)
+load, torch.load = torch.load, tells
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+def resumed(place: Path, processes: int, *options: str) -> list[Any]:
+    """Run `train.py` to its end on so many ranks, each of which tells what it reads."""
+    command = [sys.executable, "-c", TELLS_WHAT_IT_READS, *alone(place, *options)[2:]]
+    return ranks(*[command] * processes)
+
+
+def reads(ended: list[Any]) -> list[str]:
+    lines = [line for process in ended for line in process.stdout.splitlines()]
+    return [line for line in lines if line.startswith("reads")]
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_a_checkpoint_is_read_once_for_all_ranks(one: Path, tmp_path: Path, processes: int) -> None:
+    """To go on, from the newest or a chosen one, and to test what is finished; with equal bits."""
+    chosen = tmp_path / "chosen.ckpt"
+    shutil.copy(record(one).parent / "last.ckpt", chosen)
+    for name, asked in (("last.ckpt", ()), ("chosen.ckpt", (f"ckpt_path={chosen}",))):
+        place = tmp_path / name.removesuffix(".ckpt")
+        shutil.copytree(one / "runs", place / "runs")
+        record(place).unlink()
+        ended = resumed(place, processes, *PLAIN, *asked)
+        assert [process.returncode for process in ended] == [0] * processes, ended
+        # the newest one in any case, for it may have begun at the chosen one
+        assert reads(ended) == [f"reads 0 {file}" for file in dict.fromkeys(["last.ckpt", name])]
+        assert same_bits(weights(place), weights(one))
+    ended = resumed(place, processes, *PLAIN, "evaluation.center.scale_px=11")
+    assert [process.returncode for process in ended] == [0] * processes, ended
+    assert reads(ended) == ["reads 0 last.ckpt"]
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_an_unreadable_checkpoint_stops_all_ranks(
+    one: Path, tmp_path: Path, is_finished: bool
+) -> None:
+    shutil.copytree(one / "runs", tmp_path / "runs")
+    last = record(tmp_path).parent / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:-100])
+    if not is_finished:
+        record(tmp_path).unlink()
+    more = ("evaluation.center.scale_px=11",) if is_finished else ()
+    ended = resumed(tmp_path, 3, *PLAIN, *more)
+    assert [process.returncode for process in ended] == [1] * 3
+    errors = [line for process in ended for line in process.stderr.splitlines() if "error" in line]
+    assert len(errors) == 1
+    assert "last.ckpt cannot be read (" in errors[0]
+
+
 # epochs of 42 steps
 WITHIN = (*TINY, "trainer.max_epochs=6", "data.batch_size=32", "checkpoint.every_n_steps=5")
 

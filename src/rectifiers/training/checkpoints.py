@@ -28,12 +28,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     Lightning's own goes through `$TMPDIR`; where that is another file system, a kill leaves a
     truncated file. Reading compares it with the checksums of its format, zip; torch.load does not.
-    roots: the folders of which old checkpoints are removed.
+    roots: the folders of which old checkpoints are removed. loaded: what was read before, by path,
+    and is returned once in place of the file.
     """
 
     def __init__(self, *roots: PathLike) -> None:
         super().__init__()
         self.roots = [Path(root).resolve() for root in roots]
+        self.loaded: dict[Path, JsonObject] = {}
 
     def save_checkpoint(
         self, checkpoint: JsonObject, path: PathLike, storage_options: object = None
@@ -50,6 +52,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: PathLike, map_location: object = None, weights_only: bool | None = None
     ) -> JsonObject:
+        if Path(path) in self.loaded:
+            return self.loaded.pop(Path(path))
         try:
             check_zip(Path(path))
             checkpoint: JsonObject = torch.load(path, map_location="cpu", weights_only=True)
@@ -79,14 +83,14 @@ def not_written(place: object, reason: object) -> InputError:
     )
 
 
-def newest(folder: Path) -> Path | None:
-    """Return the checkpoint to go on from: the last one, or the one before where that is damaged or
-    was being replaced; an InputError where there are some and none can be read."""
+def newest(folder: Path) -> tuple[Path, JsonObject] | None:
+    """Return the checkpoint to go on from, and its content: the last one, or the one before where
+    that is damaged or was being replaced; an InputError where there are some and none can be
+    read."""
     paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
     for path in paths:
         try:
-            AtomicCheckpointIO().load_checkpoint(path)
-            return path
+            return path, AtomicCheckpointIO().load_checkpoint(path)
         except InputError as error:
             if path == paths[-1]:
                 raise

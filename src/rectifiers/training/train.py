@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 import yaml
+from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
@@ -36,6 +37,7 @@ from rectifiers.runtime.distributed import (
 )
 from rectifiers.runtime.errors import InputError, first_line
 from rectifiers.runtime.files import NO_ROOM, check_writable, file_digest, refuse_link, write_text
+from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.stopping import deferring_signals, stop_if_requested
 from rectifiers.tracking.loggers import log_results, open_loggers
 from rectifiers.training import lightning
@@ -193,7 +195,7 @@ def begin_folder(run: Run, name: str) -> None:
 def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diverged | None:
     """Train to the end, from the last checkpoint where there is one; return where the loss stopped
     being finite."""
-    config, folder = run.config, run.folder
+    config = run.config
     if config.compile:
         # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's
         # masks do too. torch leaves out the CUDA graphs where an operation allows none.
@@ -202,7 +204,7 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
     trainer = lightning.build_trainer(run, loggers, callbacks)
     if config.ckpt_path is not None:
         run.classifier.began_at = str(config.ckpt_path.resolve())
-    start = broadcast_from_rank_zero(lambda: first_checkpoint(folder, run.classifier.began_at))
+    start = load_first(run, trainer)
     if start is not None and run.place.rank == 0:
         say(f"continuing from {start}")
     try:
@@ -212,29 +214,43 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
     return None
 
 
-def first_checkpoint(folder: Path, chosen: str | None) -> Path | None:
-    """Return the checkpoint to go on from: the newest one, where there is one and no other is
-    chosen, or where a run that began at the chosen one wrote it."""
+def load_first(run: Run, trainer: Trainer) -> Path | None:
+    """Read the checkpoint to go on from, once and on rank 0, for the trainers of all ranks; return
+    its path, or None where there is none."""
+    began_at = run.classifier.began_at
+    first = broadcast_from_rank_zero(lambda: first_checkpoint(run.folder, began_at))
+    if first is None:
+        return None
+    path, content = first
+    reader = trainer.strategy.checkpoint_io
+    assert isinstance(reader, AtomicCheckpointIO)
+    reader.loaded[path] = content
+    return path
+
+
+def first_checkpoint(folder: Path, chosen: str | None) -> tuple[Path, JsonObject] | None:
+    """Return the path and the content of the checkpoint to go on from: the newest one, where there
+    is one and no other is chosen, or where a run that began at the chosen one wrote it."""
     if chosen is None:
         return newest(folder)
     with suppress(InputError):  # a damaged one gives way to the chosen one
         last = newest(folder)
-        saved = AtomicCheckpointIO().load_checkpoint(last) if last else None
-        if saved and saved["rectifiers"].get("began_at") == chosen:
+        if last is not None and last[1]["rectifiers"].get("began_at") == chosen:
             return last
-    return Path(chosen)
+    return Path(chosen), AtomicCheckpointIO().load_checkpoint(chosen)
 
 
 def load_trained(run: Run, existing: Found) -> None:
     """Load the last checkpoint of a training that is finished, to test it by more protocols."""
     last = existing.path.with_name(LAST)
     try:
-        checkpoint = AtomicCheckpointIO().load_checkpoint(last)
+        checkpoint = broadcast_from_rank_zero(lambda: AtomicCheckpointIO().load_checkpoint(last))
     except InputError as error:
         reason, more = str(error).partition(";")[0], ",".join(existing.lacking)
         raise InputError(
             f"evaluation=[{more}] needs the run's network, and {reason}; give rerun=true to train "
-            "it again"
+            "it again",
+            on_all_ranks=error.on_all_ranks,
         ) from error
     # no Trainer is built where nothing is trained, so what its `ckpt_path` does is done here
     run.classifier.on_load_checkpoint(checkpoint)
