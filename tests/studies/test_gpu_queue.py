@@ -1,16 +1,25 @@
-"""The scripts of studies/gpu: photographs in pieces, and the rules fixed before the runs."""
+"""The scripts of studies/gpu: photographs in pieces, the rules fixed before the runs, and how speed
+is measured."""
 
 import importlib.util
+import json
+import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import made_up
 from conftest import ROOT
 from rectifiers.cli.composition import compose_job
+from rectifiers.data import jpeg
+from rectifiers.models.rows import trace
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 
@@ -20,11 +29,12 @@ def load(name: str) -> ModuleType:
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where data=speed.noise finds it
     spec.loader.exec_module(module)
     return module
 
 
-pieces, study = load("pieces"), load("tiny_imagenet")
+pieces, study, speed = load("pieces"), load("tiny_imagenet"), load("speed")
 RULE = {"most": 75, "fewest": 10, "call_s": 540, "start_s": 60, "share": 0.9}
 
 
@@ -198,3 +208,90 @@ def test_records_that_were_not_copied_are_found(monkeypatch, tmp_path: Path) -> 
         with pytest.raises(InputError, match=f"^{lacking} has no record; call the step search"):
             study.run("table", more, tmp_path / "kept.xz", None)
         records.write(tmp_path / complete.run / "record.json", complete)
+
+
+# ---- speed.py ----
+
+SMALL = speed.Size("cpu", px=8, batch=4, classes=10, warmup=1, blocks=3, steps=1)
+
+
+@pytest.mark.parametrize("model", speed.MODELS)
+@pytest.mark.parametrize("activation", ["relu", "prelu"])
+def test_plain_network_has_the_layers_of_ours(model: str, activation: str) -> None:
+    size = speed.Size("cpu")
+    with torch.device("meta"):
+        plain = speed.plain_network(model, activation, size)
+    ours = [
+        s for s in trace(speed.rows_of(model, 1000), channels=3, input_px=224) if s.row.weighted
+    ]
+    layers = [m for m in plain.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    counts = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+    assert counts == [shape.parameters for shape in ours]
+    slopes = [m.num_parameters for m in plain.modules() if isinstance(m, nn.PReLU)]
+    assert slopes == ([shape.channels for shape in ours[:-1]] if activation == "prelu" else [])
+    assert plain.eval()(torch.zeros(2, 3, 224, 224, device="meta")).shape == (2, 1000)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("setting", ["float32", "bfloat16", "bfloat16, PReLU"])
+def test_training_is_measured_beside_a_plain_loop(monkeypatch, setting: str) -> None:
+    monkeypatch.setattr(speed, "PHOTOS", 12)
+    found = speed.training("mini", setting, SMALL)
+    assert len(found["plain"]) == len(found["ours"]) == SMALL.blocks
+    assert min(*found["plain"], *found["ours"], found["share"], found["of_plain"]) > 0
+    assert not torch.backends.cudnn.benchmark
+
+
+@pytest.mark.process
+def test_reading_is_measured_by_processes(monkeypatch) -> None:
+    if reason := jpeg.unavailable_reason():
+        pytest.skip(reason)
+    monkeypatch.syspath_prepend(ROOT / "studies" / "bench")
+    import pipeline
+
+    monkeypatch.setattr(pipeline, "PHOTOS", 4)
+    monkeypatch.setattr(pipeline, "BATCH", 2)
+    monkeypatch.setattr(speed, "usable_cores", lambda: 2)
+    found = speed.reading(SMALL, batches=2)
+    assert found["decoder"] == "in C"
+    assert [*found["images_per_second"]] == ["1 processes", "2 processes"]
+
+
+def test_measurements_continue_where_they_were_cut(monkeypatch, tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def piece(name: str, left: float) -> dict[str, Any]:
+        made.append(name)
+        if name == "second" and made.count(name) == 1:
+            raise RuntimeError("out of memory. Advice")
+        return {"left": left}
+
+    pieces = {name: partial(piece, name) for name in ("first", "second", "third")}
+    monkeypatch.setattr(speed, "measurements", lambda *_: pieces)
+    path = tmp_path / "speed.json"
+    assert set(speed.measure(path, SMALL, (), seconds=-1)) == {"about"}
+    assert made == []
+    kept = speed.measure(path, SMALL, (), seconds=9)
+    assert made == ["first", "second", "third"]
+    assert kept["second"] == {"error": "RuntimeError: out of memory. Advice"}
+    kept = speed.measure(path, SMALL, (), seconds=9)
+    assert made == ["first", "second", "third", "second"]
+    assert kept == json.loads(path.read_text())
+    with pytest.raises(InputError, match="give another file"):
+        speed.measure(path, replace(SMALL, batch=8), (), seconds=9)
+
+
+def test_table_shows_shares_and_rates() -> None:
+    row = {"plain": [90.0, 100, 110], "ours": [96.0, 98, 99], "product_tflops": 725.2}
+    kept = {
+        "about": {},
+        "vgg19, bfloat16": {**row, "share": 0.351, "of_plain": 0.98},
+        "model_a, TF32": {"error": "RuntimeError: out of memory"},
+        "reading": {"images_per_second": {"8 processes": 7012.3}, "decoder": "in C"},
+        "tests": {"passed": "12 passed in 50 s"},
+    }
+    shown = speed.table(kept)
+    assert "| vgg19, bfloat16 | 98 | 100 | 0.980 | 0.35 | 725 |" in shown
+    assert "7012 by 8 processes" in shown
+    assert "12 passed" in shown
+    assert "model_a" not in shown
