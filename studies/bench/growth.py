@@ -1,6 +1,6 @@
 """Measure what a process does for all images or all weights, however many processes there are, each
-at three sizes: opening an index, shuffling an epoch, going on within it, and writing, reading and
-sending a checkpoint.
+at three sizes: opening an index, choosing validation images, shuffling an epoch, going on within
+it, and writing, reading and sending a checkpoint.
 
 `python studies/bench/growth.py [rounds]` prints a table; docs/results/scale.md has its numbers.
 Times are wall-clock times of one thread, medians with quartiles. The index is ImageNet's but for
@@ -25,6 +25,7 @@ import torch.multiprocessing
 from rectifiers.data.datamodule import ShuffledBatches
 from rectifiers.data.imagenet import imagenet
 from rectifiers.data.imagenet.shards import FORMAT, INDEX, MANIFEST, SPLITS, file_sha256, shard_name
+from rectifiers.data.sources import three_splits
 from rectifiers.results.documents import markdown
 from rectifiers.runtime.distributed import World, broadcast_from_rank_zero, join_process_group
 from rectifiers.training.checkpoints import AtomicCheckpointIO
@@ -38,21 +39,23 @@ Way = Callable[[], object]
 
 
 def write_index(root: Path, images: int) -> None:
-    """Write a prepared folder with so many training images, whose bytes nobody reads."""
+    """Write a prepared folder with so many training images, whose bytes nobody reads, and a share
+    of ImageNet's for validation."""
     files: State = {}
-    for split in SPLITS:
+    counts = dict(zip(SPLITS, (images, max(1, images // 26)), strict=True))
+    for split, count in counts.items():
         (root / split).mkdir(parents=True)
-        index = np.zeros(images, INDEX)
-        index["offset"], index["length"] = np.arange(images), 1
-        index["label"] = np.sort(np.arange(images) % 1000)
+        index = np.zeros(count, INDEX)
+        index["offset"], index["length"] = np.arange(count), 1
+        index["label"] = np.sort(np.arange(count) % 1000)
         index["height"], index["width"] = 375, 500
         np.save(root / split / "index.npy", index)
-        (root / split / shard_name(0)).write_bytes(bytes(images))
+        (root / split / shard_name(0)).write_bytes(bytes(count))
         for name in ("index.npy", shard_name(0)):
             path = root / split / name
             files[f"{split}/{name}"] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
     classes = [{"wnid": f"n{label:08d}"} for label in range(1000)]
-    splits = {split: {"images": images, "digest": "0" * 32} for split in SPLITS}
+    splits = {split: {"images": count, "digest": "0" * 32} for split, count in counts.items()}
     manifest = {"format": FORMAT, "files": files, "splits": splits, "classes": classes}
     (root / MANIFEST).write_text(json.dumps(manifest))
 
@@ -99,6 +102,9 @@ def of_images(root: Path, rounds: int) -> list[tuple[str, str, str]]:
         write_index(root / str(images), images)
     ways: dict[str, Callable[[int], Way]] = {
         "opening the index": lambda images: partial(imagenet, str(root / str(images))),
+        "choosing the validation images": lambda images: partial(
+            three_splits, imagenet(str(root / str(images))), 10
+        ),
         "the first batch of an epoch": lambda images: partial(first_batch, images, PROCESSES),
         "the first batch after half of it": lambda images: partial(
             first_batch, images, PROCESSES, images // BATCH // 2
