@@ -1,5 +1,4 @@
-"""Fully connected layers through oneDNN, on processors on which torch's own products leave half of
-the speed.
+"""Fully connected layers through oneDNN, on processors on which torch's own products are slower.
 
 torch multiplies float32 matrices by MKL, which uses AVX-512 on Intel's processors alone; oneDNN,
 which torch ships for its convolutions, uses it on AMD's too. Their results differ by the order of
