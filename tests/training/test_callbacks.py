@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
@@ -80,10 +81,13 @@ def test_killed_command_with_ckpt_path_continues(tiny, tmp_path: Path) -> None:
     folder = tiny().runs_dir / run_id(science(tiny(*asked)))
     early = shutil.copy(folder / "last.ckpt", tmp_path / "early.ckpt")
     cut(tiny(*asked, f"ckpt_path={early}"), 25)
-    assert first_checkpoint(folder, None) == folder / "last.ckpt"
-    assert first_checkpoint(folder, str(early)) == folder / "last.ckpt"  # which it wrote
     other = shutil.copy(early, tmp_path / "other.ckpt")
-    assert first_checkpoint(folder, str(other)) == other  # the user goes back
+    last = folder / "last.ckpt"
+    # what began at `early` wrote the last one; with `other` the user goes back
+    for chosen, path in ((None, last), (str(early), last), (str(other), other)):
+        first, content = first_checkpoint(folder, chosen)  # type: ignore[misc]
+        assert first == path
+        assert content["global_step"] == torch.load(path, weights_only=True)["global_step"]
 
 
 class Stopper(Callback):

@@ -305,12 +305,17 @@ def test_a_full_disk_keeps_the_last_good_state(tmp_path: Path) -> None:
     finish(alone(tmp_path, *options))
 
 
+# a callback that may freeze layers, for which DDP looks for parameters without a gradient
+MAY_FREEZE = "+callbacks.own._target_=pytorch_lightning.callbacks.LambdaCallback"
+
+
 @pytest.mark.slow
-def test_a_killed_rank_restarts_with_equal_bits(tmp_path: Path) -> None:
-    options = (*WITHIN, "trainer.max_epochs=20")
+@pytest.mark.parametrize(("processes", "more"), [(2, ()), (3, ()), (3, (MAY_FREEZE,))])
+def test_a_killed_rank_restarts_with_equal_bits(tmp_path: Path, processes: int, more) -> None:
+    options = (*WITHIN, "trainer.max_epochs=20", "data.batch_size=36", *more)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(together(2, whole, *options))
-    process = start(together(2, cut, *options, restarts=3))
+    finish(together(processes, whole, *options))
+    process = start(together(processes, cut, *options, restarts=3))
     wait_for(lambda: list(cut.glob("runs/[0-9a-f]*/metrics.csv")), process)
     os.kill(launched(process)[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=240)
