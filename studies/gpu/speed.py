@@ -120,7 +120,8 @@ class Stopwatch(Callback):
         self.marks: list[float] = []
 
     def on_train_start(self, *_: Any) -> None:
-        allow_tf32(self.tf32)
+        if self.tf32:
+            allow_tf32(True)  # which a run's end takes back
 
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
         timed = index - self.size.warmup
