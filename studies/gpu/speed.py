@@ -362,7 +362,7 @@ def measure(path: Path, size: Size, models: tuple[str, ...], seconds: float) -> 
     """Measure what `path` does not have yet, and save each piece; return all."""
     started = time.monotonic()
     device = torch.cuda.get_device_name() if size.device == "cuda" else size.device
-    about = {"device": device, "torch": torch.__version__, "code": code_fingerprint()}
+    about: JsonObject = {"device": device, "torch": torch.__version__, "code": code_fingerprint()}
     about |= {"px": size.px, "batch": size.batch}
     kept: JsonObject = json.loads(path.read_text()) if path.exists() else {"about": about}
     if kept["about"] != about:

@@ -62,7 +62,7 @@ def test_previous_replaces_a_damaged_checkpoint(tmp_path: Path, capfd, place: st
         content[weight if place == "weights" else content.rindex(b"archive/data/0")] ^= 1
     (tmp_path / LAST).write_bytes(content)
     path, previous = newest(tmp_path)  # type: ignore[misc]
-    assert path == tmp_path / PREVIOUS
+    assert path == str(tmp_path / PREVIOUS)
     assert previous["rectifiers"] == checkpoint(0.25)["rectifiers"]
     assert "last.ckpt cannot be read (" in capfd.readouterr().err
     assert (tmp_path / "last.ckpt.damaged").read_bytes() == content

@@ -6,14 +6,12 @@ With one process the collectives do nothing, and torch is not imported.
 
 import ctypes
 import datetime
-import io
 import os
-import pickle
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rectifiers.runtime.errors import InputError
 
@@ -193,67 +191,12 @@ def broadcast_from_rank_zero(make: Callable[[], T]) -> T:
     if isinstance(error, InputError):
         error.on_all_ranks = True
 
-    shared_error = error and _as_shared_error(0, error)
-    file = io.BytesIO()
-    sender = _WithoutTensors(file)
-    sender.dump((result, shared_error))
-    pickled = [file.getvalue()]
-    dist.broadcast_object_list(pickled, src=0)
-    memory = sender.memory
-    if dist.get_rank() > 0:
-        receiver = _WithTensors(io.BytesIO(pickled[0]))
-        result, shared_error = receiver.load()
-        memory = receiver.memory
-    for part in memory:
-        dist.broadcast(part, src=0)
+    shared: list[Any] = [result, error and _as_shared_error(0, error)]
+    dist.broadcast_object_list(shared, src=0)
+    result, shared_error = shared
     if shared_error is not None:
         raise error or shared_error  # rank 0 raises its own error, with the traceback
     return result
-
-
-class _WithoutTensors(pickle.Pickler):
-    """Pickles all but the tensors of a processor, of which `memory` has the bytes: a pickle of a
-    checkpoint would be copied four times."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
-        self.memory: list[Tensor] = []
-
-    def persistent_id(self, value: Any) -> Any:
-        import torch
-
-        is_plain = type(value) is torch.Tensor and not value.requires_grad
-        if not is_plain or not value.is_cpu or value.layout is not torch.strided:
-            return None
-        if value.is_quantized or not value.numel():
-            return None
-        if not value.is_contiguous(memory_format=torch.channels_last):
-            value = value.contiguous()
-        self.memory.append(_bytes_of(value))
-        return value.dtype, tuple(value.shape), value.stride()
-
-
-class _WithTensors(pickle.Unpickler):
-    """Reads what `_WithoutTensors` wrote; `memory` has the bytes of the tensors, to be filled."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
-        self.memory: list[Tensor] = []
-
-    def persistent_load(self, about: Any) -> "Tensor":
-        import torch
-
-        dtype, shape, stride = about
-        tensor = torch.empty_strided(shape, stride, dtype=dtype)
-        self.memory.append(_bytes_of(tensor))
-        return tensor
-
-
-def _bytes_of(tensor: "Tensor") -> "Tensor":
-    """Return a view of a tensor without gaps, uint8 [bytes], in the order of its memory."""
-    import torch
-
-    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def run_on_all_ranks(make: Callable[[], T]) -> T:

@@ -50,6 +50,7 @@ from rectifiers.training.checkpoints import (
     load_weights,
     newest,
     not_written,
+    read_on_rank_zero,
 )
 from rectifiers.training.checks import checked_functions
 from rectifiers.training.from_weights import with_weights_content
@@ -218,17 +219,17 @@ def load_first(run: Run, trainer: Trainer) -> Path | None:
     """Read the checkpoint to go on from, once and on rank 0, for the trainers of all ranks; return
     its path, or None where there is none."""
     began_at = run.classifier.began_at
-    first = broadcast_from_rank_zero(lambda: first_checkpoint(run.folder, began_at))
+    first = read_on_rank_zero(lambda: first_checkpoint(run.folder, began_at))
     if first is None:
         return None
     path, content = first
     reader = trainer.strategy.checkpoint_io
     assert isinstance(reader, AtomicCheckpointIO)
     reader.loaded[path] = content
-    return path
+    return Path(path)
 
 
-def first_checkpoint(folder: Path, chosen: str | None) -> tuple[Path, JsonObject] | None:
+def first_checkpoint(folder: Path, chosen: str | None) -> tuple[str, JsonObject] | None:
     """Return the path and the content of the checkpoint to go on from: the newest one, where there
     is one and no other is chosen, or where a run that began at the chosen one wrote it."""
     if chosen is None:
@@ -237,14 +238,14 @@ def first_checkpoint(folder: Path, chosen: str | None) -> tuple[Path, JsonObject
         last = newest(folder)
         if last is not None and last[1]["rectifiers"].get("began_at") == chosen:
             return last
-    return Path(chosen), AtomicCheckpointIO().load_checkpoint(chosen)
+    return chosen, AtomicCheckpointIO().load_checkpoint(chosen)
 
 
 def load_trained(run: Run, existing: Found) -> None:
     """Load the last checkpoint of a training that is finished, to test it by more protocols."""
     last = existing.path.with_name(LAST)
     try:
-        checkpoint = broadcast_from_rank_zero(lambda: AtomicCheckpointIO().load_checkpoint(last))
+        checkpoint = read_on_rank_zero(lambda: AtomicCheckpointIO().load_checkpoint(last))
     except InputError as error:
         reason, more = str(error).partition(";")[0], ",".join(existing.lacking)
         raise InputError(
