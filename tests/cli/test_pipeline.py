@@ -287,12 +287,40 @@ def test_params_that_are_no_mapping_are_refused(text: str, tmp_path: Path) -> No
         stage.overrides_of(tmp_path / "params.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("model: {dropout: 0.3}", "-S ++overrides.model.dropout=0.3"),
+        ("evaluation: {keep_scores: true}", "-S ++overrides.evaluation.keep_scores=True"),
+        ("trainer: gpu", "-S ++overrides.trainer=gpu"),
+        ("overrides: {init: he}", "-S ++init=he"),
+        ("overrides: {optim: {momentum: 0.8}}", "-S ++optim.momentum=0.8"),
+        ("overrides: 3", "-S ++overrides."),
+    ],
+)
+def test_param_that_would_replace_another_is_refused(
+    text: str, remedy: str, tmp_path: Path
+) -> None:
+    (tmp_path / "params.yaml").write_text(text)
+    with pytest.raises(InputError) as refused:
+        load_script("train_stage").overrides_of(tmp_path / "params.yaml")
+    assert remedy in str(refused.value)
+
+
+def test_params_give_names_beside_keys(tmp_path: Path) -> None:
+    text = "model: mini\ntrainer: {max_epochs: 2}\n"
+    text += "overrides: {model: {dropout: 0.3}, trainer: gpu}\n"
+    (tmp_path / "params.yaml").write_text(text)
+    overrides = load_script("train_stage").overrides_of(tmp_path / "params.yaml")
+    assert overrides == ["model=mini", "trainer.max_epochs=2", "model.dropout=0.3", "trainer=gpu"]
+
+
 def test_params_are_written_as_hydra_reads_them(tmp_path: Path) -> None:
-    text = "data: {root: /a/ü b}\noptim: {lr: 1e-3}\nweights: null\ntags: [a, b c]\nfast: true\n"
+    text = "ckpt_path: /a/ü b\noptim: {lr: 1e-3}\nweights: null\ntags: [a, b c]\nfast: true\n"
     (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
     overrides = load_script("train_stage").overrides_of(tmp_path / "params.yaml")
     assert overrides == [
-        "data.root='/a/ü b'",
+        "ckpt_path='/a/ü b'",
         "optim.lr=1e-3",
         "weights=null",
         "tags=[a, b c]",

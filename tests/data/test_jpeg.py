@@ -385,6 +385,18 @@ def test_old_library_is_not_used(monkeypatch) -> None:
         decoder._library.cache_clear()
 
 
+@pytest.mark.parametrize("fault", ["none", "missing", "older"])
+def test_only_outdated_libraries_are_compiled_again(fault: str, monkeypatch) -> None:
+    compiled: list[Path] = []
+    monkeypatch.setattr(Library, "compile", lambda library: compiled.append(library.folder))
+    if fault == "missing":
+        monkeypatch.setattr(Library, "path", PRELU.folder / "missing.so")
+    if fault == "older":
+        monkeypatch.setattr(Library, "source_hash", lambda _: "0" * 16)
+    assert compiling.compile_all(outdated=True) == []
+    assert compiled == ([] if fault == "none" else [JPEG.folder, PRELU.folder])
+
+
 @pytest.mark.process
 def test_build_needs_only_a_compiler(tmp_path: Path) -> None:
     require("cc")

@@ -81,16 +81,24 @@ class Library:
         except (OSError, AttributeError) as error:
             return str(error)
 
+    def is_current(self) -> bool:
+        """Return whether the library is there, and of these sources."""
+        return not isinstance(self.open(lambda _: None), str)
+
 
 JPEG = Library(PACKAGE / "data" / "jpeg", ("jpeg", "m"), "images are read by Pillow")
 PRELU = Library(PACKAGE / "prelu", (), "PReLU's gradient is torch's, several times slower")
 
 
-def compile_all() -> list[str]:
-    """Compile every library; return a sentence for each one that failed."""
+def compile_all(*, outdated: bool = False) -> list[str]:
+    """Compile every library; return a sentence for each one that failed.
+
+    outdated: only those that are missing or older than their sources.
+    """
+    libraries = [lib for lib in (JPEG, PRELU) if not (outdated and lib.is_current())]
     return [
         f"{library.folder.name} was not built ({reason}); {library.fallback}."
-        for library in (JPEG, PRELU)
+        for library in libraries
         if (reason := library.compile())
     ]
 
