@@ -192,6 +192,19 @@ def test_artifacts_of_an_offline_run_are_sent_later(record, files, server) -> No
     assert server.inputs == ["data-digits"]
 
 
+def test_relative_run_folder_keeps_the_offline_run(record, folder, monkeypatch) -> None:
+    """As with the default `runs_dir=runs`; W&B's own process stands in another folder."""
+    monkeypatch.chdir(folder.parent)
+    sent(record, Path(folder.name), "logger.wandb.mode=offline")
+    assert epochs_of(folder) == TWELVE
+
+
+def test_checkpoint_in_a_relative_folder_is_sent(record, files, server, monkeypatch) -> None:
+    monkeypatch.chdir(files.parent)
+    assert sent(record, Path(files.name), "logger.wandb.log_model=true") is None
+    assert f"model-{record.run}" in collections(server)
+
+
 def test_linked_checkpoint_is_not_sent(record, files, server, tmp_path) -> None:
     for name in ("last.ckpt", "record.json"):
         (tmp_path / name).write_text("secret")

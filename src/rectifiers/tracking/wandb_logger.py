@@ -131,7 +131,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
                 x_disable_meta=True,  # host, paths and arguments
             )
             experiment = wandb.init(
-                **run, dir=self._folder, mode=mode, resume="allow", settings=settings
+                **run, dir=self._folder.absolute(), mode=mode, resume="allow", settings=settings
             )
             experiment.define_metric("epoch")
             experiment.define_metric("*", step_metric="epoch")
@@ -185,16 +185,16 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
     def _send_files(self, record: TrainingRecord) -> None:
         """Send what is asked for besides numbers, which W&B has already."""
-        run = self.experiment
+        run, folder = self.experiment, self._folder.absolute()
 
         def send() -> None:
             made = []
             if self._saves_code and not run.settings.disable_code:
                 made += wandb_artifacts.log_code(run, record)
             if self._sends_model:
-                made += wandb_artifacts.log_model(run, self._folder, record)
+                made += wandb_artifacts.log_model(run, folder, record)
             if self._sends_predictions:
-                wandb_artifacts.log_predictions(run, self._folder, record)
+                wandb_artifacts.log_predictions(run, folder, record)
             if not run.offline:
                 wandb_artifacts.wait(made, self._wait_s)
 
@@ -277,7 +277,7 @@ def first_sentence(error: Exception) -> str:
     if not lines:
         return type(error).__name__
     if "validation error" in lines[0] and len(lines) > 1:  # pydantic's second and third line
-        return ": ".join(lines[1:3])
+        return ": ".join(lines[1:3]).partition(" [type=")[0]
     return lines[0]
 
 
@@ -309,7 +309,8 @@ def load_client() -> ModuleType:
 
     It obeys `wandb/settings` of the folder that its process stands in when they are loaded.
     Anybody may have made that folder, and the server that it names would get the user's key: so
-    they are loaded in an empty one."""
+    they are loaded in an empty one. The client's own process starts there, too: it must be given
+    absolute paths."""
     import wandb
 
     with TemporaryDirectory() as empty, chdir(empty):
