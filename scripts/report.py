@@ -374,9 +374,11 @@ def wandb_report(
     """Write the W&B report of the collected runs, to W&B or to a file."""
     from rectifiers.results import wandb_report as report  # here: its import takes seconds
 
+    ids = Path(".cache") / "wandb_reports.json"
+    if out is None:
+        report.check_account(ids.parent)  # before the records, which take seconds to read
     found = tables.load(RESULTS / "records") + (claim_runs_of_tables() if with_claims else [])
     if out is None:
-        ids = Path(".cache") / "wandb_reports.json"
         place = report.save(found, entity=entity, project=project, group=table, kept=ids)
     else:
         built = report.build(found, entity=entity or "entity", project=project, group=table)

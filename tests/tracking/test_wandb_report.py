@@ -66,3 +66,18 @@ def test_a_report_takes_claims_runs_on_request(server, monkeypatch, tmp_path: Pa
         ((_, view),) = server.views.items()
         assert [column in view["spec"] for column in columns].count(True) == count
         assert columns[0] in view["spec"]
+
+
+@pytest.mark.parametrize("options", [[], ["--claims"]])
+def test_a_report_without_account_reads_no_records(
+    options: list[str], monkeypatch, tmp_path: Path, capsys
+) -> None:
+    report = load_script("report")
+    monkeypatch.setattr(report.tables, "load", lambda _: pytest.fail("records were read"))
+    monkeypatch.setattr(sys, "argv", ["report.py", "wandb", *options])
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        report.main()
+    assert ended.value.code == 1
+    assert "wandb login" in capsys.readouterr().err

@@ -33,6 +33,7 @@ BY_LAYER = {
     "share of positive responses": "active_share",
     "dead units": "dead_units",
 }
+NOT_SAVED = "no report was saved ({}); --out=<file> writes the document to a file"
 TITLES = {"text": "Section 2.2"}  # of groups whose tables have another name
 INTRODUCTION = (
     "Our errors beside the numbers that *Delving Deep into Rectifiers* (He, Zhang, Ren and Sun, "
@@ -116,6 +117,18 @@ def specification(report: wr.Report) -> JsonObject:
     return json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True))
 
 
+def check_account(folder: Path) -> None:
+    """Raise an InputError where W&B cannot save a report; the client's files go into `folder`."""
+    with client_environment(folder):
+        try:
+            load_client()
+            reason = offline_reason()
+        except Exception as error:
+            reason = first_sentence(error)
+    if reason:
+        raise InputError(NOT_SAVED.format(reason))
+
+
 def save(
     records: Sequence[Record], *, entity: str | None, project: str, group: str | None, kept: Path
 ) -> str:
@@ -124,8 +137,6 @@ def save(
     with client_environment(kept.parent):
         try:
             wandb = load_client()
-            if reason := offline_reason():
-                raise RuntimeError(reason)
             owner = entity or os.environ.get("WANDB_ENTITY") or wandb.Api().default_entity
             if owner is None:
                 raise RuntimeError("the account has no default entity; give --entity=<name>")
@@ -138,9 +149,6 @@ def save(
         except InputError:
             raise
         except Exception as error:
-            raise InputError(
-                f"no report was saved ({first_sentence(error)}); --out=<file> writes the document "
-                "to a file"
-            ) from error
+            raise InputError(NOT_SAVED.format(first_sentence(error))) from error
         write_text(kept, json.dumps({**ids, key: report.id}, indent=1) + "\n")
         return report.url
