@@ -316,6 +316,22 @@ def test_what_is_typed_is_checked_though_run_exists(call, finished, typed, named
     assert named in sentence_of(done.stderr)
 
 
+@pytest.mark.parametrize(
+    ("typed", "is_sent"),
+    [
+        (["logger=wandb", "logger.wandb.log_model=true"], True),
+        (["logger=[csv,tensorboard]"], True),
+        (["logger=none"], False),
+        ([], False),
+    ],
+)
+def test_existing_run_names_what_sends_it(call, finished, typed, is_sent: bool) -> None:
+    done = call("train.py", *finished, *typed)
+    assert done.returncode == 0
+    assert ("evaluate.py run=" in done.stdout) == is_sent
+    assert all(word in done.stdout for word in typed if is_sent)
+
+
 def test_a_finished_run_starts_no_ranks(call, finished, monkeypatch) -> None:
     monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("ranks are started"))
     assert call("train.py", *finished, "trainer.devices=3").returncode == 0

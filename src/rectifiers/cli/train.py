@@ -4,6 +4,8 @@ out."""
 import math
 import multiprocessing
 import os
+import re
+import shlex
 import signal
 import sys
 import traceback
@@ -55,6 +57,9 @@ from rectifiers.runtime.stopping import deferring_signals
 HYDRA = VERSION_BASE or {"execution_whitelist": ()}
 AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 Job = tuple[DictConfig, Choices, list[str]]  # what is run, its choices, and what was typed for it
+
+# of overrides: those of loggers that show a run elsewhere than in its folder
+LOGGERS = re.compile(r"\+*logger(\.|=(?!(none|csv)$))")
 
 
 def main() -> None:
@@ -163,7 +168,7 @@ def run_job(
         else:
             outcome = _run_ensemble(resolved, resolved.members, choices["experiment"], overrides)
         if place.rank == 0:
-            _print(outcome)
+            _print(outcome, overrides)
     if is_single and outcome.record.status == "diverged":
         sys.exit(1)
     return outcome.record
@@ -359,7 +364,7 @@ def _run_ensemble(
     return ensemble(runs, config.runs_dir, experiment)
 
 
-def _print(outcome: AnyOutcome) -> None:
+def _print(outcome: AnyOutcome, overrides: Sequence[str]) -> None:
     with ignore_broken_pipe():
         print_record(outcome.record, Console())
         if not outcome.fresh:
@@ -369,5 +374,8 @@ def _print(outcome: AnyOutcome) -> None:
             if outcome.record.codes != [code_fingerprint()]:
                 sentences.append("It is of older code.")
             sentences.append("rerun=true runs it again.")
-            print(" ".join(sentences))
+            if loggers := [typed for typed in overrides if LOGGERS.match(typed)]:
+                sent = ["python", "scripts/evaluate.py", f"run={outcome.path.parent}", *loggers]
+                sentences.append(f"To send it: {shlex.join(sent)}")
+            print(printable(" ".join(sentences)))
         print(printable(str(outcome.path)))
