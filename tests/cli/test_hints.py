@@ -6,12 +6,12 @@ import pytest
 from torch import nn
 
 from conftest import CONF, compose_config
-from rectifiers.cli.composition import composed
+from rectifiers.cli.composition import composed, expand_names
 from rectifiers.cli.hints import check_arguments
 from rectifiers.runs.options import GROUPS, keys_of_conf
 from rectifiers.runs.sections import Trainer
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.words import KEYS, OPTIONS, meaning
+from rectifiers.runtime.words import KEYS, OPTIONS, SECTIONS, meaning
 
 
 def ask(*arguments: str) -> None:
@@ -49,6 +49,21 @@ def refusal_of(*arguments: str) -> str:
         ("model=resnet18", "model=timm model.name=resnet18?"),
         ("debug=none", "debug=null?"),
         ("data.num_wrokers=1", "data.num_workers?"),
+        ("model.optimizer._target_=torch.optim.Adam", "optim=<option>?"),
+        ("model.scheduler.factor=0.1", "scheduler=<option>?"),
+        ("model.net.lin1_size=64", "model=<option>?"),
+        ("data.train_val_test_split=[8,1,1]", "data.val_per_class"),
+        ("paths.work_dir=/tmp", "runs_dir"),
+        ("paths=default", "runs_dir"),
+        ("extras.print_config=false", "--cfg job"),
+        ("extras=null", "--cfg job"),
+        ("hydra=default", "leave it out"),
+        ("callbacks=default", "callbacks=null?"),
+        ("logger=mlflow", "+logger.mine._target_="),
+        ("logger=aim", "+logger.mine._target_="),
+        ("hydra.run.dir=logs", "runs_dir="),
+        ("++hydra.run.dir=logs", "runs_dir="),
+        ("hydra.job.chdir=true", "runs_dir="),
     ],
 )
 def test_a_word_is_answered_by_its_meaning(typed: str, remedy: str) -> None:
@@ -64,7 +79,8 @@ def test_no_remedy_changes_what_is_trained(typed: str) -> None:
 
 def test_every_remedy_that_is_a_key_exists() -> None:
     known = {*keys_of_conf(), *(f"trainer.{key}" for key in Trainer.model_fields)}
-    meant = [words.partition("=")[0] for words in KEYS.values() if " " not in words]
+    remedies = [*KEYS.values(), *SECTIONS.values()]
+    meant = [words.partition("=")[0] for words in remedies if " " not in words]
     assert len(meant) > 50
     assert {key for key in meant if not key.startswith("hydra.")} <= known
     assert not {key for key in KEYS if key in known}
@@ -101,6 +117,16 @@ def test_null_leaves_optional_groups_out(value: str) -> None:
     arguments = [f"{group}={value}" for group in groups]
     check_arguments(arguments)
     assert composed(arguments) == compose_config()
+
+
+@pytest.mark.parametrize("group", ["logger", "callbacks"])
+def test_a_group_as_a_word_stays(group: str) -> None:
+    assert expand_names(["--cfg", "job", "--package", group]) == [
+        "--cfg",
+        "job",
+        "--package",
+        group,
+    ]
 
 
 def test_null_in_a_list_is_no_option() -> None:

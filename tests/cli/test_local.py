@@ -9,6 +9,7 @@ from conftest import ROOT
 from rectifiers.cli import composition
 from rectifiers.cli.composition import compose_job, compose_with_choices, composed
 from rectifiers.runs.identity import run_id, science
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import git
 from rectifiers.training.recording import without_places
 
@@ -53,6 +54,22 @@ def test_the_command_line_overrides_machine_defaults(local: Path) -> None:
 def test_a_science_key_makes_another_run(section: str, local: Path) -> None:
     (local / "other.yaml").write_text(f"# @package _global_\n{section}\n")
     assert id_of("local=other") != id_of("local=null")
+
+
+@pytest.mark.parametrize("text", ["threads: [1", "threads: 1\n\tseed: 2", "seed: 1\nseed: 2"])
+@pytest.mark.parametrize("place", ["local/default", "experiment/mine"])
+def test_a_file_that_is_no_yaml_is_named(place: str, text: str, local: Path) -> None:
+    (local.parent / f"{place}.yaml").write_text(f"# @package _global_\n{text}\n")
+    with pytest.raises(InputError, match=rf"not YAML.*{place}\.yaml.*line"):
+        composed(["experiment=mine"] if "mine" in place else [])
+
+
+@pytest.mark.parametrize("place", ["local/default", "experiment/mine", "debug/mine"])
+def test_a_file_without_a_package_says_so(place: str, local: Path) -> None:
+    (local.parent / f"{place}.yaml").write_text("threads: 1\n")
+    group, _, option = place.partition("/")
+    with pytest.raises(InputError, match=f"^{group} .*# @package _global_"):
+        composed([f"{group}={option}"])
 
 
 def test_claims_and_benchmark_leave_machine_defaults_out(local: Path) -> None:

@@ -8,6 +8,7 @@ from conftest import ROOT
 from made_up import altered
 from rectifiers.results.listing import find, gather, select
 from rectifiers.runs import record as records
+from rectifiers.runs.links import link_run
 from rectifiers.runtime.errors import InputError
 
 RECORDS = ROOT / "results" / "records"
@@ -29,6 +30,16 @@ def test_local_runs_come_before_committed_records(tmp_path: Path) -> None:
     assert [each.path.parent for each in both] == [folder, RECORDS]
     assert find(found, NAME[:4]).path.parent == folder
     assert find(found, str(RECORDS / f"{NAME}.json")).origin == "committed"
+
+
+def test_latest_names_the_run_begun_last(tmp_path: Path) -> None:
+    for name in (NAME, "317e1d627db5"):
+        record = records.load(RECORDS / f"{name}.json")
+        records.write(tmp_path / name / "record.json", record)
+    link_run(tmp_path / NAME, "a name")
+    assert find(gather(RECORDS, tmp_path), "latest").record.run == NAME
+    with pytest.raises(InputError, match="latest is not a run"):
+        find(gather(RECORDS), "latest")
 
 
 @pytest.mark.parametrize(

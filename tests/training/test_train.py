@@ -134,9 +134,16 @@ def test_terminal_shows_no_bar_unasked(tiny, monkeypatch) -> None:
     assert train(tiny_config, CHOICES).record.status == "finished"
 
 
+@pytest.mark.parametrize("key", ["limit_train_batches", "overfit_batches"])
+def test_less_than_a_batch_is_refused(tiny, key: str) -> None:
+    with pytest.raises(InputError, match=rf"^trainer\.{key}=0\.001 .* trainer\.{key}=1$"):
+        train(tiny(f"trainer.{key}=0.001"), CHOICES)
+
+
 def test_what_lightning_refuses_is_bad_input(tiny) -> None:
-    with pytest.raises(InputError, match=r"0\.001 .* < 1\. Please increase"):
-        train(tiny("trainer.limit_train_batches=0.001"), CHOICES)
+    mode = ("callbacks=early_stopping", "callbacks.early_stopping.mode=most")
+    with pytest.raises(InputError, match=r"most"):
+        train(tiny(*mode), CHOICES)
 
 
 def test_one_batch_over_and_over_is_learned(tiny) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import hydra
 from hydra import compose, initialize_config_dir
@@ -16,6 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from rectifiers.cli.hints import EMPTY, OPTIONAL, explain
 from rectifiers.runs.config import PATHS, RunConfig
@@ -41,6 +43,8 @@ BY_NAME: dict[str, JsonObject] = {
 # The overrides by which the runs of a list differ most often; numbers alone, for all else is
 # checked as it is composed. Not 010, which is 8 in YAML.
 JOB_OVERRIDE = re.compile(r"(seed|optim\.lr)=(?![+-]?0\d)[0-9.e+-]+")
+# What Hydra raises of a command line, or of a file in conf/ that somebody wrote.
+REFUSALS = (HydraException, OmegaConfBaseException, YAMLError)
 WITHOUT_LOCAL = "local=null"  # an override: this machine's own defaults are not read
 
 
@@ -64,6 +68,7 @@ def resolve(config: DictConfig) -> RunConfig:
         assert isinstance(plain, dict)
         _check_settings_of_rows(config)
         plain.pop("claim", None)  # it is about runs, and no part of one
+        _check_packages(plain)
         return RunConfig.of({str(key): value for key, value in plain.items()})
     except OmegaConfBaseException as error:
         reason = " ".join(str(error).split())
@@ -73,6 +78,16 @@ def resolve(config: DictConfig) -> RunConfig:
     except InputError as error:
         error.status, error.on_all_ranks = 2, True
         raise
+
+
+def _check_packages(plain: Collection[Any]) -> None:
+    """Refuse the keys of a complete setting that its file puts below the name of its group."""
+    for group in ("debug", "experiment", "hparams_search", "local"):
+        if group in plain:
+            raise InputError(
+                f"{group} has no keys of its own; begin its file with the line "
+                "`# @package _global_`"
+            )
 
 
 def _check_settings_of_rows(config: DictConfig) -> None:
@@ -93,7 +108,7 @@ def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]
     that made it."""
     try:
         config = _compose(overrides)
-    except (HydraException, OmegaConfBaseException) as error:
+    except REFUSALS as error:
         raise refusal(error) from error
     choices = choices_of(config.hydra)
     with open_dict(config):
@@ -154,7 +169,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
             if place in BY_NAME and place not in chosen:
                 key = place
 
-        if key in OPTIONAL:
+        if equals and key in OPTIONAL:
             value = _without_null(value)
         if key in BY_NAME:
             for name in filter(DOTTED_NAME.fullmatch, value.split(",")):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hydra.errors import OverrideParseException
+from yaml import YAMLError
 
 from rectifiers.runs.options import GROUPS, keys_of_conf, options
 from rectifiers.runs.sections import DOTTED_NAME
@@ -15,11 +16,14 @@ from rectifiers.runtime.words import CONTINUE, meaning, one_after_other
 MANY = 30  # options, which one line does not name
 OPTIONAL = ("callbacks", "claim", "debug", "experiment", "hparams_search", "local", "logger")
 EMPTY = ("", "null", "{}")  # what chooses no option of a group
+PLACE = "a run's files are in <runs_dir>/<id>; give runs_dir=<folder>"
 # Arguments that Hydra takes for something else, or refuses in words about itself.
 REFUSED = (
     (rf"\++({'|'.join(GROUPS)})=.+", "adds nothing to the groups; leave out the plus"),
     (r"[+~]*=.*", "has no key; give <key>=<value>"),
     (r"checkpoint=(?!\{).*", f"is not usable; {CONTINUE}"),  # the key is a section, and no file
+    (r"\+*hydra=(?!\{).*", "is no group; leave it out"),
+    (r"\+*hydra\.(run\.dir|output_subdir|job\.chdir)=.*", f"is not usable; {PLACE}"),
     (r"hydra\.sweeper\.n_trials=(0+|-\d+)", "searches nothing; give a whole number at least 1"),
 )
 # What Hydra reads as something else than a name; it ends in a traceback where it needs one.
@@ -51,7 +55,8 @@ def explain(error: Exception) -> str:
         return _of_key(match[1])
     if match := re.match(r"Ambiguous value for argument '([^']+)'", text):
         return f"{match[1]} gives several values; add --multirun to run each, or give one"
-    return " ".join(text.split())
+    words = " ".join(text.split())
+    return f"a file is not YAML; correct it: {words}" if isinstance(error, YAMLError) else words
 
 
 def _of_argument(argument: str) -> str | None:

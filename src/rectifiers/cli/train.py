@@ -17,13 +17,12 @@ from typing import NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from rectifiers.cli.composition import (
+    REFUSALS,
     VERSION_BASE,
     Choices,
     choices_of,
@@ -73,9 +72,6 @@ def main() -> None:
         with hydra_errors():
             check_arguments(sys.argv[1:])
             sys.argv[1:] = expand_names(sys.argv[1:])
-            if any(typed.startswith("hydra.run.dir=") for typed in sys.argv):
-                sys.argv.append("hydra.output_subdir=.hydra")  # what the folder is asked for
-
             launcher = Launcher()
             hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launcher)()
 
@@ -94,7 +90,7 @@ def hydra_errors() -> Iterator[None]:
     os.environ[SHOW_ALL] = "1"
     try:
         yield
-    except (HydraException, OmegaConfBaseException) as error:
+    except REFUSALS as error:
         raise refusal(error) from error
     finally:
         del os.environ[SHOW_ALL]

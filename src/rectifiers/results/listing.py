@@ -21,6 +21,7 @@ from rectifiers.results.statistics import error_interval_pct, mcnemar
 from rectifiers.runs import record as records
 from rectifiers.runs.folder import record_paths
 from rectifiers.runs.identity import settings
+from rectifiers.runs.links import LATEST
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.console import duration, printable, say, table
 from rectifiers.runtime.errors import InputError
@@ -95,8 +96,11 @@ def gather(*folders: Path, nested: bool = False) -> list[Run]:
 
 
 def find(runs: Sequence[Run], name: str) -> Run:
-    """Return the run of a name, of the beginning of one, or of a record's path; of an own run and a
-    committed record of one name, the own run."""
+    """Return the run of a name, of the beginning of one, of `latest`, or of a record's path; of an
+    own run and a committed record of one name, the own run."""
+    if name == LATEST:
+        places = (run.path.parent.with_name(LATEST) for run in runs if run.origin == "own")
+        name = str(next((place for place in places if isfile(place / "record.json")), name))
     path = Path(name)
     if path.suffix == ".json" or isfile(path / "record.json"):
         path = path / "record.json" if path.is_dir() else path

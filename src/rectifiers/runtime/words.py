@@ -1,9 +1,9 @@
 """What users of Lightning, lightning-hydra-template and timm, and of earlier versions, type, with
 what means the same here.
 
-A key is looked up whole, and then by its last part; an option as `<group>=<option>`. A value
-without a space is a key or an override of ours; any other is a remedy in words. None of them
-changes what is trained: a key that has no equal here says so."""
+A key is looked up whole, then by its last part, and then by a section that it lies in; an option as
+`<group>=<option>`. A value without a space is a key or an override of ours; any other is a remedy
+in words. None of them changes what is trained: a key that has no equal here says so."""
 
 import re
 
@@ -19,6 +19,11 @@ ACCUMULATE = (
 )
 GPUS = "give trainer=gpu, and trainer.devices=<number> for several"
 OF_THE_DATA = "the data say how many there are; leave it out"
+SHOW = "--cfg job prints the configuration; leave it out"
+OWN_LOGGER = (
+    "add it as a class: +logger.mine._target_=<package.Class>, and its settings as "
+    "+logger.mine.<key>=<value>"
+)
 TEST = (
     "a run is tested at its end by evaluation=<protocols>, and scripts/evaluate.py run=<id> tests "
     "a finished one"
@@ -64,6 +69,7 @@ KEYS = {
     **dict.fromkeys(("image_size", "img_size", "input_size"), "data.crop_px"),
     **dict.fromkeys(("num_workers", "workers"), "data.num_workers"),
     "hflip": "data.flip",
+    "train_val_test_split": "data.val_per_class=<number> images of each class validate",
     "pin_memory": "memory is pinned for a GPU; leave it out",
     # the device
     **dict.fromkeys(("accelerator", "device"), "give trainer=cpu or trainer=gpu"),
@@ -98,6 +104,17 @@ KEYS = {
     "optimized_metric": "a search minimises the validation error; leave it out",
     "n_trials": "hydra.sweeper.n_trials",
     "compute": "trainer=<option>",
+    "paths": "give data.root, runs_dir or cache_dir",
+    "extras": SHOW,
+    "sync_batchnorm": "each process normalises its own images; leave it out",
+}
+# What keys of a section mean that have no word of their own.
+SECTIONS = {
+    "optimizer": "optim=<option>",
+    "scheduler": "scheduler=<option>",
+    "net": "model=<option>",
+    "paths": KEYS["paths"],
+    "extras": SHOW,
 }
 OPTIONS = {
     "activation=hswish": "activation=hardswish",
@@ -143,8 +160,10 @@ OPTIONS = {
     "debug=limit": "give trainer.limit_train_batches=<number or fraction>",
     "debug=profiler": "trainer.profiler=simple",
     **{f"{group}=none": f"{group}=null" for group in ("callbacks", "claim", "debug", "experiment")},
+    "callbacks=default": "callbacks=null",
     "callbacks=model_summary": "trainer.enable_model_summary=true",
     "callbacks=rich_progress_bar": "trainer.enable_progress_bar=true",
+    **{f"logger={name}": OWN_LOGGER for name in ("aim", "comet", "mlflow", "neptune")},
     "hparams_search=mnist_optuna": "hparams_search=lr",
     "hparams_search=optuna": "hparams_search=lr",
 }
@@ -168,4 +187,6 @@ def one_after_other(remedy: str | None, listed: str) -> str:
 
 
 def _of_key(key: str) -> str | None:
-    return KEYS.get(key) or KEYS.get(key.rpartition(".")[2])
+    *sections, last = key.split(".")
+    named = (SECTIONS[section] for section in reversed(sections) if section in SECTIONS)
+    return KEYS.get(key) or KEYS.get(last) or next(named, None)

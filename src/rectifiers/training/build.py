@@ -81,6 +81,7 @@ def build(
     data = run_on_all_ranks(lambda: build_data(config, source, place))
     if not is_trained:
         run_on_all_ranks(data.check_batches)
+        _check_share_of_epoch(config, len(data.batches))
     preprocess, statistics_hash = build_preprocess(config, functions, data)
     network, init_report = run_on_all_ranks(
         lambda: initial_network(config, functions, data, preprocess)
@@ -207,6 +208,18 @@ def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS)
         is_fixed=bool(config.trainer.overfit_batches),
         place=place,
     )
+
+
+def _check_share_of_epoch(config: RunConfig, batches: int) -> None:
+    """Refuse a fraction of an epoch that holds no batch; Lightning would, when the run begins."""
+    for key in ("limit_train_batches", "overfit_batches"):
+        share = getattr(config.trainer, key)
+        if share is not None and share < 1 and int(share * batches) == 0:
+            raise InputError(
+                f"trainer.{key}={share} is less than one of the {batches} batches of an epoch; "
+                f"give a number of batches, such as trainer.{key}=1",
+                on_all_ranks=True,
+            )
 
 
 def build_preprocess(
