@@ -443,7 +443,7 @@ OF_SHOW: dict[str, dict[str, Any]] = {
     },
     "filters": {"nargs": "*", "metavar": "key=value", "help": FILTERS},
 }
-A_RUN = {"help": "a run id, the beginning of one, or the path of a record"}
+A_RUN = {"help": "a run id, the beginning of one, latest, or the path of a record"}
 OF_CLASSES: dict[str, dict[str, Any]] = {
     "run": {"help": A_RUN["help"]},
     "settings": {
