@@ -176,7 +176,7 @@ def test_bad_data_gets_a_traceback_only_on_request(tmp_path: Path) -> None:
     arguments = (*places(tmp_path), "data=folder", f"data.root={tmp_path}/nowhere")
     done = train(*arguments)
     assert done.returncode == 1
-    assert sentence_of(done.stderr).startswith(f"{tmp_path}/nowhere is not a folder")
+    assert sentence_of(done.stderr).startswith(f"data.root={tmp_path}/nowhere is not a folder")
     assert "Traceback" in train(*arguments, HYDRA_FULL_ERROR="1").stderr
 
 

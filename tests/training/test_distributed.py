@@ -204,7 +204,7 @@ def test_bad_input_on_one_rank_stops_all(tmp_path: Path) -> None:
     roots = [f"data.root={tmp_path}/{root}" for root in ("photos", "nowhere")]
     done = ranks(*(alone(tmp_path, "data=folder", root) for root in roots))
     assert [process.returncode for process in done] == [1, 1]
-    assert f"error: rank 1: {tmp_path}/nowhere is not a folder" in done[0].stderr
+    assert f"error: rank 1: data.root={tmp_path}/nowhere is not a folder" in done[0].stderr
 
 
 # train.py, of which each rank prints its rank for each checkpoint that it reads

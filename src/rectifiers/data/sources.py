@@ -292,9 +292,11 @@ def folder(root: str | None = None) -> Source:
     if root is None:
         raise InputError(f"data=folder needs data.root=<{layout}>")
     base = Path(root)
-    for place in (base, base / "train", base / "val"):
+    if not base.is_dir():
+        raise InputError(f"data.root={base} is not a folder; give {layout}")
+    for place in (base / "train", base / "val"):
         if not place.is_dir():
-            raise InputError(f"{place} is not a folder; data.root must be {layout}")
+            raise InputError(f"data.root={base}: {place} is not a folder; give {layout}")
 
     parts = [part for part in ("train", "val", "test") if (base / part).is_dir()]
     ignored: Counter[str] = Counter()
