@@ -4,8 +4,10 @@ python scripts/benchmark.py activation=mish                   run an activation 
 python scripts/benchmark.py activation=relu init=orthogonal   an initialiser
 python scripts/benchmark.py activation=my_file.my_function    your own function; or torch.nn.X
 python scripts/benchmark.py activation=mish size=full trainer=gpu data.root=<folder>
-python scripts/benchmark.py leaderboard                       rank results/benchmark/, and judge
-                                                              shortcuts
+python scripts/benchmark.py late                              run the tasks of size late, of all
+                                                              their entries: hours
+python scripts/benchmark.py leaderboard                       rank results/benchmark/, judge
+                                                              shortcuts, and list all runs
 python scripts/benchmark.py check                             check that results follow the rules
 python scripts/benchmark.py admission                         which tasks tell ReLU from identity?
 
@@ -14,16 +16,18 @@ to continue.
 """
 
 import argparse
+import hashlib
 import os
 import re
 import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from rectifiers.benchmark.definition import SIZES, Entry, benchmark
-from rectifiers.benchmark.entries import EntryResults, load, load_all, save
+from rectifiers.benchmark.entries import EntryResults, load, load_all, runs_csv, save
 from rectifiers.benchmark.run import check_available, run_entry
 from rectifiers.cli.hints import check_arguments
 from rectifiers.runs.provenance import is_changed
@@ -32,6 +36,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
 RESULTS = Path(__file__).parents[1] / "results"
+BOARD, RUNS = "LEADERBOARD.md", "runs.csv"
 IMAGE = re.compile(r"^!\[.*\n\n", re.MULTILINE)  # which a terminal does not show
 
 
@@ -63,12 +68,10 @@ def run(parsed: argparse.Namespace, folder: Path) -> None:
     if own.exists():
         with suppress(InputError):  # one that is of no use is replaced
             before = load(own)
-    if is_changed():
-        note = "the code has uncommitted changes, so the leaderboard cannot take this entry"
-        print(note, file=sys.stderr)
-
-    results = run_entry(entry, size, parsed.jobs, seeds, before, is_whole=parsed.all)
-    save(folder, results)  # before all else, which may be interrupted
+    say_if_changed()
+    keep = partial(save, folder)  # before all else, which may be interrupted
+    results = run_entry(entry, size, parsed.jobs, seeds, before, is_whole=parsed.all, keep=keep)
+    save(folder, results)
     better, tasks = None, tasks_to_start_better(results, size)
     if tasks and (other := better_start(entry, parts.get("theory", {}))):
         earlier = entries.get(other.name)
@@ -84,6 +87,31 @@ def run(parsed: argparse.Namespace, folder: Path) -> None:
     paths = [path, *card.write(folder)]
     wide_stdout().print(Markdown(IMAGE.sub("", card.markdown())))
     print(*paths, sep="\n")
+
+
+def run_late(parsed: argparse.Namespace, folder: Path) -> None:
+    """Run what is missing of the late tasks, entry by entry; each run that ends is kept."""
+    say_if_changed()
+    given, keep = Entry.of(parsed.arguments[1:]), partial(save, folder)
+    if given.overrides != Entry.of([]).overrides:
+        raise InputError(
+            f"late runs the entries of {benchmark().version} alone; leave out activation= and "
+            "init=, or give them with size=late",
+            status=2,
+        )
+    for words in benchmark().late:
+        entry = Entry.of([*words.split(), *given.places])
+        path = folder / f"{entry.name}.json"
+        before = load(path, are_runs_checked=False) if path.exists() else None
+        if before is None or any(before.gap(task) for task in benchmark().of_size("late")):
+            check_available(entry, "late")
+            run_entry(entry, "late", parsed.jobs, parsed.seeds, before, is_whole=True, keep=keep)
+
+
+def say_if_changed() -> None:
+    if is_changed():
+        note = "the code has uncommitted changes, so the leaderboard cannot take this entry"
+        print(note, file=sys.stderr)
 
 
 def rank(folder: Path, command: str) -> None:
@@ -102,6 +130,7 @@ def rank(folder: Path, command: str) -> None:
         if reason := results.objection():
             raise InputError(f"{folder / name}.json: {reason}")
     if command == "check":
+        check_runs(folder, entries)
         print(f"{len(entries)} entries of benchmark {benchmark().version}")
     else:
         write_leaderboard(folder, entries)
@@ -122,19 +151,43 @@ def print_admission(folder: Path, entries: Mapping[str, EntryResults]) -> None:
         raise InputError(f"not admitted: {', '.join(refused)}; leave these tasks out")
 
 
+def listed_runs(folder: Path, entries: Mapping[str, EntryResults]) -> tuple[dict[Path, str], str]:
+    """Return the CSV of all runs and the file with its sha256, by path; and the sha256."""
+    text = runs_csv(entries)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    files = {folder / RUNS: text, folder / f"{RUNS}.sha256": f"{digest}  {RUNS}\n"}
+    return files, digest
+
+
+def check_runs(folder: Path, entries: Mapping[str, EntryResults]) -> None:
+    """Check that the CSV of all runs follows from the entries, and that sha256 and page name it."""
+    files, digest = listed_runs(folder, entries)
+    board = folder.parent / BOARD
+    stale = [path for path, text in files.items() if not path.is_file() or path.read_text() != text]
+    if not board.is_file() or f"`{digest}`" not in board.read_text():
+        stale.append(board)
+    if stale:
+        raise InputError(
+            f"{stale[0]} does not follow from the entries; python scripts/benchmark.py leaderboard "
+            "writes it"
+        )
+
+
 def write_leaderboard(folder: Path, entries: Mapping[str, EntryResults]) -> None:
-    """Write the leaderboard and what shortcuts cost beside the folder of entries."""
+    """Write the leaderboard and what shortcuts cost beside the folder of entries, and the list of
+    all runs into it."""
     from rectifiers.benchmark import cheaper
     from rectifiers.benchmark.ranking import leaderboard
     from rectifiers.results.documents import write_svg
 
-    pages = {"LEADERBOARD.md": leaderboard(entries)}
+    files, digest = listed_runs(folder, entries)
+    files[folder.parent / BOARD] = leaderboard(entries, digest)
     if made := cheaper.page(entries):
-        pages["SHORTCUTS.md"], figure = made
+        files[folder.parent / "SHORTCUTS.md"], figure = made
         write_svg(figure, folder / "shortcuts.svg", "shortcuts")
-    for name, text in pages.items():
-        write_text(folder.parent / name, text)
-        print(folder.parent / name)
+    for path, text in files.items():
+        write_text(path, text)
+        print(path)
 
 
 def main() -> None:
@@ -168,10 +221,12 @@ def main() -> None:
         words = [word for word in parsed.arguments if "=" not in word]
         if parsed.arguments in (["leaderboard"], ["check"], ["admission"]):
             rank(folder, *parsed.arguments)
+        elif words == ["late"] == parsed.arguments[:1]:
+            run_late(parsed, folder)
         elif words:
             raise InputError(
                 f"{words[0]} is not a command to use here; give leaderboard, check or "
-                "admission alone, or an entry such as activation=mish",
+                "admission alone, late, or an entry such as activation=mish",
                 status=2,
             )
         else:

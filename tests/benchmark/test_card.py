@@ -145,9 +145,9 @@ def entries_of(*errors: float) -> list[EntryResults]:
 @pytest.mark.parametrize(
     ("errors", "index", "text"),
     [
-        ((1, 5, 5, 5, 9), 2, "place 3 of 5, tied with 2 and 4"),
-        ((1, 5, 5, 5, 5), 1, "place 2 of 5, tied with 3 to 5"),
-        ((1, 5, 5, 5, 5, 5), 3, "place 4 of 6, tied with 2 to 6"),
+        ((1, 5, 5, 5, 9), 2, "place 2 to 4 of 5"),
+        ((1, 5, 5, 5, 5), 1, "place 2 to 5 of 5"),
+        ((1, 5, 5, 5, 5, 5), 3, "place 2 to 6 of 6"),
         ((1, 5, 9), 2, "place 3 of 3."),
     ],
 )

@@ -11,7 +11,9 @@ from scipy import stats
 
 from benchmark_made_up import SEARCH, SMALL, results, run, searched
 from rectifiers.benchmark import cheaper as shortcuts
-from rectifiers.benchmark.entries import search, select
+from rectifiers.benchmark import entries as filed
+from rectifiers.benchmark import ranking
+from rectifiers.benchmark.entries import rival_rate, search, select
 from rectifiers.benchmark.ranking import (
     Admission,
     Ranking,
@@ -19,6 +21,7 @@ from rectifiers.benchmark.ranking import (
     bootstrap,
     depth_reached,
     difference,
+    early_and_late,
     leaderboard,
 )
 
@@ -60,6 +63,98 @@ def test_end_of_the_rates_extends_the_search() -> None:
     assert search("easy", searched("easy", rows)[1:])[1] is None
 
 
+@pytest.fixture
+def late_benchmark(small_benchmark, monkeypatch) -> None:
+    """Let `easy` have a longer task, `long`, whose search takes the best rate."""
+    longer = {"size": "late", "early": "easy", "chooses": "best"}
+    tasks = {**SMALL.tasks, "long": SMALL.tasks["easy"].model_copy(update=longer)}
+    spec = SMALL.model_copy(update={"tasks": tasks})
+    for module in (filed, ranking):
+        monkeypatch.setattr(module, "benchmark", lambda: spec)
+
+
+@pytest.mark.usefixtures("late_benchmark")
+def test_best_rate_needs_worse_neighbours_on_both_sides() -> None:
+    assert select(np.array([[13.0, 15.0], [10, 14], [30, 32]]), "best") == 1
+    rows = {0.01: (13.0, 15.0), 0.03: (10.0, 14.0), 0.1: (30.0, 32.0)}
+    assert search("long", searched("long", rows)) == ([0.01, 0.03, 0.1], 0.03)
+    rows[0.1] = (None, 14.0)  # diverges
+    assert search("long", searched("long", rows)) == ([0.01, 0.03, 0.1], 0.03)
+    rows[0.1] = (14.0, 10.0)  # is as good
+    assert search("long", searched("long", rows)) == ([0.01, 0.03, 0.1, 0.3], None)
+    rows[0.3] = (11.0, 13.5)
+    assert search("long", searched("long", rows)) == ([0.01, 0.03, 0.1, 0.3], 0.03)
+    rows |= {0.01: (9.0, 9.0), 0.1: (30.0, 32.0)}
+    rows.pop(0.3)
+    assert search("long", searched("long", rows)) == ([0.003, 0.01, 0.03, 0.1], None)
+
+
+@pytest.mark.parametrize(
+    ("other", "rival"),
+    [
+        ((11.0, 12.0), None),  # a point worse with each seed
+        ((12.0, 9.5), 0.1),
+        ((10.0, 11.0), 0.1),
+        ((10.5, None), None),
+        ((14.0, 14.0), None),
+    ],
+)
+def test_rate_within_noise_of_the_best_is_named(other: tuple, rival: float | None) -> None:
+    rows = {0.01: (30.0, 31.0), 0.03: (10.0, 11.0), 0.1: other}
+    assert rival_rate("easy", searched("easy", rows)) == rival
+    assert rival_rate("easy", searched("easy", rows)[1:]) is None
+
+
+def long_results(name: str, early: float, late: float, noise: float = 0.1) -> filed.EntryResults:
+    """An entry with these mean errors on `easy` and on `long`, and another noise by name."""
+    spread = noise * np.random.default_rng(list(name.encode())).permutation([-2, -1, 0, 1, 2])
+    whole = results(name, (early + spread).tolist())
+    judged = [run("long", 0.03, seed, late + spread[seed]) for seed in range(5)]
+    search_rows = {0.01: (50.0, 51.0), 0.03: (20.0, 21.0), 0.1: (40.0, 41.0)}
+    return whole.model_copy(update={"runs": (*whole.runs, *searched("long", search_rows), *judged)})
+
+
+@pytest.mark.parametrize(
+    ("late", "answer", "correlation"),
+    [
+        ({"mish": 1, "elu": 2, "relu": 3}, "Yes: mish also leads late, where", "1.00 (95 %"),
+        ({"mish": 3, "elu": 2, "relu": 1}, "No: mish leads early and relu late, where", "-1.00 ("),
+        (
+            {"mish": 1.01, "elu": 1, "relu": 3},
+            "This is not clear: mish leads early and",
+            "0.50",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("late_benchmark")
+def test_early_leader_is_compared_with_the_late_one(late, answer, correlation) -> None:
+    early = {"mish": 4.0, "elu": 5.0, "relu": 6.0}
+    noise = 0.01 if "not clear" not in answer else 0.05
+    entries = {name: long_results(name, early[name], late[name], noise) for name in early}
+    entries["identity"] = long_results("identity", 9.0, 9.0)
+    entries["early"] = results("early", [1.0] * 5)  # has not run late
+    text = early_and_late(entries)
+    assert answer in text
+    assert f"of the 3 entries that train is {correlation}" in text
+    assert f"{text}\n" in leaderboard(entries, "")
+    assert "| trains to depth |" not in leaderboard(entries, "").partition("## Late tasks")[2]
+    del entries["elu"]
+    assert early_and_late(entries) is None
+
+
+def test_places_are_corrected_for_the_number_of_pairs() -> None:
+    def of(number: int) -> Ranking:
+        """Entries of which the first is two and a half standard errors better than all others."""
+        draws = np.random.default_rng(0).normal(size=(2000, number))
+        draws = (draws - draws.mean(0)) / draws.std(0)
+        means = np.array([0.0] + [3.5] * (number - 1))
+        return Ranking([f"e{i}" for i in range(number)], np.vstack([means, means + draws]), 60)
+
+    few, many = of(2), of(30)
+    assert [few.place_text(name) for name in few.names] == ["1", "2"]
+    assert {many.places(name) for name in many.names} == {(1, 30)}
+
+
 def test_bootstrap_resamples_seeds_and_selection() -> None:
     sure = results("sure", [1.0, 2.0, 3.0, 4.0, 5.0])
     means = bootstrap(sure, "easy")
@@ -88,7 +183,7 @@ def test_ranking_is_relative_to_relu_and_marks_ties() -> None:
     assert ranks.names == ["half", "near", "relu"]
     assert ranks.ratio("relu") == (1, 1, 1)
     assert ranks.ratio("half") == pytest.approx((0.5, 0.5, 0.5))  # paired by seed
-    assert ranks.ties("half") == ["half", "near"]
+    assert [ranks.place_text(name) for name in ranks.names] == ["1 to 2", "1 to 2", "3"]
 
 
 @given(st.permutations(["identity", "relu", "elu", "half", "near"]))
@@ -96,11 +191,11 @@ def test_ranking_is_relative_to_relu_and_marks_ties() -> None:
 def test_places_do_not_depend_on_order(order: list[str]) -> None:
     errors = dict(identity=9.0, relu=5.0, elu=5.0, half=2.5, near=2.6)
     entries = {name: results(name, [errors[name] + 0.1 * i for i in range(5)]) for name in order}
-    page = leaderboard(entries)
-    assert page == leaderboard(dict(sorted(entries.items())))
-    rows = re.findall(r"^\| (\w+) \| (\d|-) \| ([\d-]) \| .*\(", page, re.MULTILINE)
+    page = leaderboard(entries, "")
+    assert page == leaderboard(dict(sorted(entries.items())), "")
+    rows = re.findall(r"^\| (\w+) \| (\d to \d|\d|-) \| .*\(", page, re.MULTILINE)
     names = ("half", "near", "elu", "relu", "identity")
-    assert rows == list(zip(names, "1234-", "--43-", strict=True))
+    assert rows == list(zip(names, ("1", "2", "3 to 4", "3 to 4", "-"), strict=True))
 
 
 def test_admission_needs_the_whole_interval() -> None:
@@ -116,7 +211,7 @@ def test_admission_needs_the_whole_interval() -> None:
 
 def test_task_that_is_not_admitted_does_not_count() -> None:
     same = [5.0, 6.0, 5.5, 5.2, 6.1]
-    page = leaderboard({name: results(name, same) for name in ("identity", "relu")})
+    page = leaderboard({name: results(name, same) for name in ("identity", "relu")}, "")
     assert "| easy | no | 5.56 | 5.56 | +0.00 (+0.00 to +0.00) |" in page
     assert "| relu | 5.56 | 0.03 |" in page  # on the task alone
     assert "error / ReLU's (95 % CI)" not in page
@@ -219,14 +314,26 @@ def test_leaderboard_has_places_controls_and_what_is_incomplete() -> None:
         "identity": results("identity", [8.0] * 5),
         "elu": results("elu", [2.0] * 5, cost=1.25),
     }
-    page = leaderboard(entries)
-    assert "| elu | 1 | - | 0.50 (0.50 to 0.50) | 2.00 | 50 | 1.25 |" in page
-    assert "| relu | 2 | - | 1.00 (1.00 to 1.00) | 4.00 | 50 | - |" in page
-    assert "| identity | - | - | 2.00 (2.00 to 2.00) | 8.00 | 50 | - |" in page
+    page = leaderboard(entries, "5ba2")
+    assert "`5ba2`" in page
+    assert "| elu | 1 | 0.50 (0.50 to 0.50) | 2.00 | 0 of 5 | 50 | 1.25 |" in page
+    assert "| relu | 2 | 1.00 (1.00 to 1.00) | 4.00 | 0 of 5 | 50 | - |" in page
+    assert "| identity | - | 2.00 (2.00 to 2.00) | 8.00 | 0 of 5 | 50 | - |" in page
     assert "| mish | easy: 1 run missing |" in page
-    assert "| elu | 2.00 | 0.03 | -2.00 (-2.00 to -2.00) |" in page  # on the task alone
-    assert "| elu | 5 of 5 seeds | 0.03 |" in page
+    # on the tasks alone
+    assert "| elu | 2.00 | 0.03 | 0 of 5 | -2.00 (-2.00 to -2.00) |" in page
+    assert "| elu | 5 of 5 seeds | 0.03 | 0 of 5 |" in page
     assert "Full" not in page
+
+
+def test_rows_name_runs_that_diverged_and_rates_alike() -> None:
+    rows = {0.01: (50.0, 51.0), 0.03: (20.0, 22.0), 0.1: (22.0, 20.5)}
+    mish = results("mish", [None, 1.0, 1.0, None, 1.0])
+    others = tuple(one for one in mish.runs if one.task != "easy" or one.seed < 5)
+    mish = mish.model_copy(update={"runs": (*searched("easy", rows), *others)})
+    page = leaderboard({"mish": mish, "relu": results("relu", [4.0] * 5)}, "")
+    assert "| 36.60 | 2 of 5 | 50 | - |" in page
+    assert "| mish | 36.60 | 0.03 or 0.1 | 2 of 5 |" in page
 
 
 def test_runs_at_other_rates_are_not_judged() -> None:

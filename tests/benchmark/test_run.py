@@ -1,9 +1,12 @@
 """`scripts/benchmark.py`: an entry from its name to its results, interrupted and gone on with,
 checked and ranked."""
 
+import csv
+import hashlib
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,7 +69,7 @@ def tiny_entry(tmp_path: Path, fitted: Path, monkeypatch) -> Iterator[Entry]:
     task["data"] = whole["tasks"]["deep50"]["data"]
     task["science"] = task_hash(config)
     place = tmp_path / "tiny.yaml"
-    changes = {"version": "tiny", "search_seeds": [1000, 1001], "reach": 9.0}
+    changes = {"version": "tiny", "search_seeds": [1000, 1001], "reach": 9.0, "late": ["init=he"]}
     changes |= {"tasks": {"tiny": task}, "always": ALWAYS}
     place.write_text(yaml.safe_dump(whole | changes))
     monkeypatch.setattr(definition, "DEFINITION", place)
@@ -105,6 +108,15 @@ def test_runs_of_cards_have_their_folder() -> None:
     for places, folder in ((), "runs/cards"), (["runs_dir=mine"], "mine"):
         config = Entry.of(["activation=elu", *places]).config(task)
         assert str(config.runs_dir) == folder
+
+
+def test_definition_is_frozen() -> None:
+    # a change makes another version: a new file, with results of its own
+    frozen = {"v3.yaml": "6ecea4d411373bd811dd716745b5cd953008274da3b1a301b9f8c0320131a8a7"}
+    place = ROOT / "src" / "rectifiers" / "benchmark"
+    digests = {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in place.glob("v*.yaml")}
+    assert digests == frozen
+    assert (benchmark().version, benchmark().hash) == ("v3", "13e198410409")
 
 
 def test_benchmark_hash_covers_all_but_titles() -> None:
@@ -192,6 +204,53 @@ def test_interrupted_entry_goes_on(tiny_entry: Entry, tmp_path: Path, monkeypatc
     assert run_entry(tiny_entry, "quick") == entry  # nothing is run again
     assert run_entry(tiny_entry, "full") == entry  # runs of other tasks stay
     assert load(save(tmp_path / "results", entry)) == entry
+
+
+@pytest.fixture
+def late_entry(tiny_entry: Entry) -> Entry:
+    """ReLU, as the one entry whose `tiny` is a late task."""
+    whole = yaml.safe_load(definition.DEFINITION.read_text())
+    whole["tasks"] = {"tiny": {**whole["tasks"]["tiny"], "size": "late", "chooses": "best"}}
+    definition.DEFINITION.write_text(yaml.safe_dump(whole))
+    benchmark.cache_clear()
+    return Entry.of(tiny_entry.places)
+
+
+def test_late_entries_keep_each_run_and_go_on(
+    late_entry: Entry, tmp_path: Path, call: Call, monkeypatch
+) -> None:
+    monkeypatch.setattr(provenance, "is_changed", lambda: False)
+    command = ["scripts/benchmark.py", "late", *late_entry.places, "--results", tmp_path]
+    path = tmp_path / "benchmark" / "relu.json"
+
+    def interrupted(runs, processes, follow_up, expected) -> dict[Overrides, str]:
+        for overrides in runs[:3]:
+            train(*compose_job(overrides), overrides)
+            follow_up(overrides)
+        raise Stopped(2, "with its runs, 3 of 6 done")
+
+    monkeypatch.setattr(running, "run_all", interrupted)
+    assert call(*command).returncode != 0
+    assert len(load(path).runs) == 3
+    shutil.rmtree(tmp_path / "runs")  # its file alone is left
+    monkeypatch.setattr(running, "run_all", run_in_this_process)
+    assert call(*command).returncode == 0
+    entry = load(path)
+    assert (entry.gap("tiny"), entry.objection()) == (None, None)
+    assert len(list(tmp_path.glob("runs/[0-9a-f]*/record.json"))) == len(entry.runs) - 3
+
+    monkeypatch.setattr(running, "run_all", lambda *_: pytest.fail("nothing is left to run"))
+    assert call(*command).returncode == 0
+    refused = call(*command, "activation=elu")
+    assert "late runs the entries of tiny alone" in refused.stderr
+
+
+@pytest.mark.usefixtures("late_entry")
+def test_incomplete_late_tasks_are_no_objection(complete: EntryResults, monkeypatch) -> None:
+    monkeypatch.setattr(filed, "has_commit", lambda commit: None)
+    part = complete.model_copy(update={"benchmark": benchmark().hash, "runs": complete.runs[:4]})
+    assert part.objection() is None
+    assert part.gap("tiny") == "7 runs missing"
 
 
 @pytest.fixture
@@ -449,14 +508,44 @@ def test_script_writes_entry_card_and_leaderboard(tiny_entry, tmp_path, call, mo
     assert done.stdout.splitlines()[-3:] == files
     assert "Cost" in done.stdout
     assert "](elu.svg)" in (folder / "elu.md").read_text()
-    assert call("scripts/benchmark.py", "check", *options).returncode == 0
     assert call("scripts/benchmark.py", "leaderboard", *options).returncode == 0
+    assert call("scripts/benchmark.py", "check", *options).returncode == 0
     assert (
         "no error task that counts has all results of `relu`"
         in (folder.parent / "LEADERBOARD.md").read_text()
     )
     done = call("scripts/benchmark.py", "activation=elu", *places, *options)
     assert " runs done, 0 to do\n" in done.stderr
+
+
+def test_list_of_runs_is_written_and_checked(complete, call, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(filed, "has_commit", lambda commit: None)
+    runs = [run.model_copy(update={"commit": "0123456789"}) for run in complete.runs]
+    lost = dict.fromkeys(("val_error_pct", "least_val_error_pct", "test_error_pct"))
+    runs[-1] = runs[-1].model_copy(update=lost)
+    save(tmp_path / "benchmark", complete.model_copy(update={"runs": tuple(runs)}))
+
+    def check() -> str:
+        return call("scripts/benchmark.py", "check", "--results", tmp_path).stderr
+
+    path = tmp_path / "benchmark" / "runs.csv"
+    assert f"{path} does not follow from the entries; python scripts/benchmark.py" in check()
+    assert call("scripts/benchmark.py", "leaderboard", "--results", tmp_path).returncode == 0
+    assert check() == ""
+    text = path.read_text()
+    rows = list(csv.DictReader(text.splitlines()))
+    last = {"run": runs[-1].run, "entry": "elu", "task": "tiny", "seed": "4", "rate": "0.1"}
+    last |= {"val": "", "test": "", "diverged": "1", "commit": "0123456789"}
+    assert (len(rows), rows[-1]) == (11, last)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    listed = path.with_name("runs.csv.sha256")
+    assert listed.read_text() == f"{digest}  runs.csv\n"
+
+    board = tmp_path / "LEADERBOARD.md"
+    for stale, content in ((path, text), (listed, listed.read_text()), (board, board.read_text())):
+        stale.write_text(content.replace(rows[0]["run"], "0" * 12).replace(digest, "0" * 64))
+        assert f"{stale} does not follow" in check()
+        stale.write_text(content)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torchvision import datasets
 
+from rectifiers.benchmark.definition import benchmark
 from rectifiers.data import sources
 from rectifiers.data.sources import digits, fashion_mnist, folder, mnist1d
 from rectifiers.data.splits import ArraySplit
@@ -33,6 +34,23 @@ def test_mnist1d_has_the_pinned_signals(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sources, "MNIST1D", {"num_samples": 80, "train_split": 0.5})
     with pytest.raises(InputError, match="data=mnist1d made other signals"):
         mnist1d.__wrapped__()
+
+
+def test_fresh_signals_of_another_seed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fewer = {**sources.MNIST1D_FRESH, "num_samples": 80}
+    monkeypatch.setattr(sources, "MNIST1D_FRESH", fewer)
+    with pytest.raises(InputError, match=rf"made other signals .*{sources.MNIST1D_FRESH_DIGEST}"):
+        mnist1d.__wrapped__(fresh=True)
+
+
+@pytest.mark.slow
+def test_fresh_signals_are_pinned_and_new() -> None:
+    plain, fresh = mnist1d(), mnist1d(fresh=True)
+    assert fresh.digest == benchmark().tasks["conv6_late"].data
+    assert Counter(fresh.val.labels) == dict.fromkeys(range(10), 4000)
+    assert fresh.train.digest() == plain.train.digest()
+    seen = {bytes(row) for split in (plain.train, plain.val) for row in split.images.numpy()}
+    assert not any(bytes(row) in seen for row in fresh.val.images.numpy())
 
 
 def test_splits_of_digits_are_disjoint_and_balanced() -> None:

@@ -27,6 +27,7 @@ SMALL = checked(
         "reach": 2.0,
         "admission": {"worse": "identity", "better": "relu"},
         "controls": ["identity"],
+        "late": [],
         "ladder": [0.003, *RATES, 0.3],
         "always": [],
         "tasks": {"easy": TASK, "deep": TASK | {"depth": 50}, "large": TASK | {"size": "full"}},

@@ -183,6 +183,7 @@ def _headline(card: Card) -> str:
         ranked = ranking.ranked_tasks(entries, size)
         tasks = [task for task in ranked if task in complete]
         where = f"{name} on {listed(tasks)} alone" if tasks and tasks != ranked else name
+        where += " (four times the epochs)" if size == "late" else ""
         sentences = [f"{where}: {_place(Ranking.of(entries, tasks), name)}."] if tasks else []
         if tasks and name != ranking.REFERENCE:
             sentences.append(f"{_against_relu(results, entries[ranking.REFERENCE], tasks)}.")
@@ -228,12 +229,10 @@ def _failure(card: Card, failed: Sequence[str]) -> str:
 
 
 def _place(ranks: Ranking, name: str) -> str:
-    """Return "place 4 of 38, tied with 2 to 7"."""
+    """Return "place 2 to 7 of 38"."""
     if name not in ranks.placed:
         return "a control, which is not ranked"
-    place = f"place {ranks.placed.index(name) + 1} of {len(ranks.placed)}"
-    tied = ranks.tied_places(name)
-    return f"{place}, tied with {tied}" if tied else place
+    return f"place {ranks.place_text(name)} of {len(ranks.placed)}"
 
 
 def _against_relu(results: EntryResults, relu: EntryResults, tasks: Sequence[str]) -> str:

@@ -20,21 +20,24 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Positive, Range
 from rectifiers.runtime.schema import JsonObject, Section, checked
 
-DEFINITION = Path(__file__).with_name("v2.yaml")
+DEFINITION = Path(__file__).with_name("v3.yaml")
 VARIED = ("activation", "init", "seed", "optim.lr")  # what a task's hash leaves out
 ENTRY_GROUPS = ("activation", "init")  # whose keys an entry may choose
 FUNCTION = "relu"  # the option whose `_target_` a function of the user's replaces
 # what may be given besides: none of it moves a number
 PLACES = ("trainer", *(key for key in FREE if key != "evaluation"))
 RUNS = "runs/cards"
-Size = Literal["quick", "full"]
-SIZES: tuple[Size, ...] = ("quick", "full")
+Size = Literal["quick", "full", "late"]
+SIZES: tuple[Size, ...] = ("quick", "full", "late")
+Choice = Literal["lowest", "best"]
 
 
 class Task(Section):
     """A network, its data and its training, on which every entry gets the same budget."""
 
-    size: Size  # quick: minutes on two cores; full: for a GPU or a night
+    # quick: minutes on two cores; full: for a GPU or a night; late: for the entries of `late`
+    size: Size
+    early: str | None = None  # the task that has fewer epochs, of one of size late
     title: str  # what it asks, in words
     # layers with weights, of a task that asks whether they train; null: the error counts
     depth: Count | None = None
@@ -42,6 +45,7 @@ class Task(Section):
     overrides: tuple[str, ...]  # as typed after train.py, besides `always`
     # of the search, neighbours on the benchmark's ladder
     rates: Annotated[tuple[Positive, ...], MinLen(2)]
+    chooses: Choice = "lowest"  # the lowest rate within one standard error of the best, or the best
     seeds: Annotated[int, Range(ge=5, le=1000)]  # judged runs, of seeds 0, 1, ...
     science: str  # hash of the configuration without what varies
     data: str  # hash of the images
@@ -62,6 +66,7 @@ class Benchmark(Section):
     reach: Positive  # training loss, nats, below which a run counts as trained
     admission: Admission  # of tasks whose error counts
     controls: tuple[str, ...]  # entries that are shown and not ranked
+    late: tuple[str, ...]  # entries of size late, as typed
     ladder: tuple[Positive, ...]  # rates, ascending, to which a search may extend
     always: tuple[str, ...]  # as typed after train.py, for all tasks
     tasks: dict[str, Task]

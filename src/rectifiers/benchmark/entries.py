@@ -4,8 +4,10 @@ chooses, and the runs that are missing.
 A run's name is the hash of its configuration, so an interrupted entry goes on, and who composes
 task, entry, rate and seed of a row again must come to the same name."""
 
+import csv
+import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import from_json
 
-from rectifiers.benchmark.definition import Entry, benchmark
+from rectifiers.benchmark.definition import Choice, Entry, benchmark
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.options import options
 from rectifiers.runs.provenance import committed_file, has_commit
@@ -129,6 +131,7 @@ class EntryResults(Section):
         sizes = {spec.tasks[task].size for task in present} or {"quick"}
         for name, task in spec.tasks.items():  # data of a user's may lack, and with them the task
             is_asked = name in present or (task.size in sizes and not task.outside)
+            is_asked = is_asked and task.size != "late"  # they take hours, and come in pieces
             if is_asked and name not in self.refused and (gap := self.gap(name)):
                 option = " --all" if stopped_by(name, self.runs) else ""
                 return f"{name}: {gap}; run the entry again with size={task.size}{option}"
@@ -164,18 +167,27 @@ class EntryResults(Section):
         return [task for task in benchmark().tasks if task in present]
 
 
-def select(errors: np.ndarray) -> np.ndarray:
+def select(errors: np.ndarray, chooses: Choice = "lowest") -> np.ndarray:
     """Return the index of the rate that a search chooses, [...].
 
     errors: on val, in percent, [..., rates, seeds], rates ascending, NaN where a run failed. A rate
-    at which any seed failed is out (where all are, those with more failures than others). Of the
-    rest, the lowest rate whose mean lies within one standard error of the best."""
-    failures = np.isnan(errors).sum(-1)
-    filled = np.where(np.isnan(errors), GUESSING_PCT, errors)
-    means = np.where(failures == failures.min(-1, keepdims=True), filled.mean(-1), np.inf)
-    best = means.argmin(-1)[..., None]
+    at which any seed failed is out (where all are, those with more failures than others). chooses:
+    of the rest the best, or the lowest rate whose mean lies within one standard error of it."""
+    means, filled = _means(errors), np.where(np.isnan(errors), GUESSING_PCT, errors)
+    best = means.argmin(-1)
+    if chooses == "best":
+        return best
+    best = best[..., None]
     spread = np.take_along_axis(filled.std(-1, ddof=1), best, -1) / np.sqrt(errors.shape[-1])
     return (means <= np.take_along_axis(means, best, -1) + spread).argmax(-1)
+
+
+def _means(errors: np.ndarray) -> np.ndarray:
+    """The mean error of each rate, [..., rates]; infinite where more seeds failed than at others,
+    and that of guessing for those that failed."""
+    failures = np.isnan(errors).sum(-1)
+    filled = np.where(np.isnan(errors), GUESSING_PCT, errors)
+    return np.where(failures == failures.min(-1, keepdims=True), filled.mean(-1), np.inf)
 
 
 def val_errors(task: str, rates: Iterable[float], runs: Iterable[RunResult]) -> np.ndarray | None:
@@ -190,23 +202,48 @@ def val_errors(task: str, rates: Iterable[float], runs: Iterable[RunResult]) -> 
 
 def search(task: str, runs: Iterable[RunResult]) -> tuple[list[float], float | None]:
     """Return the rates of a task's search, ascending, and the chosen one; None while runs of it are
-    missing. Where the choice is an end of the rates, the next one on the ladder joins them."""
+    missing. Where the choice is an end of the rates, the next one on the ladder joins them; the
+    best also needs a worse neighbour on both sides, and not an equal one."""
     spec, runs = benchmark(), list(runs)
-    rates = list(spec.tasks[task].rates)
+    rates, chooses = list(spec.tasks[task].rates), spec.tasks[task].chooses
     while (errors := val_errors(task, rates, runs)) is not None:
-        index = int(select(errors))
-        place = spec.ladder.index(rates[index])
+        index = int(select(errors, chooses))
+        first = last = index
+        if chooses == "best":
+            means = _means(errors)
+            first, last = np.flatnonzero(means == means[index])[[0, -1]]
+
+        low, high = spec.ladder.index(rates[0]), spec.ladder.index(rates[-1])
         is_hopeless = np.isnan(errors[index]).all()
         lowest = [run for run in runs if (run.task, run.rate) == (task, rates[0])]
         is_too_high = any(run.diverged for run in lowest if run.seed in spec.search_seeds)
 
-        if index == 0 and place > 0 and (is_too_high or not is_hopeless):
-            rates.insert(0, spec.ladder[place - 1])
-        elif index == len(rates) - 1 and place < len(spec.ladder) - 1 and not is_hopeless:
-            rates.append(spec.ladder[place + 1])
+        if first == 0 and low > 0 and (is_too_high or not is_hopeless):
+            rates.insert(0, spec.ladder[low - 1])
+        elif last == len(rates) - 1 and high < len(spec.ladder) - 1 and not is_hopeless:
+            rates.append(spec.ladder[high + 1])
         else:
             return rates, rates[index]
     return rates, None
+
+
+def rival_rate(task: str, runs: Iterable[RunResult]) -> float | None:
+    """Return the best rate beside the chosen one if the search cannot tell them apart: their mean
+    errors on val differ by less than one standard error of the difference, paired by seed."""
+    runs = list(runs)
+    rates, chosen = search(task, runs)
+    errors = val_errors(task, rates, runs)
+    if chosen is None or errors is None:
+        return None
+    index = rates.index(chosen)
+    means = _means(errors)
+    means[index] = np.inf
+    other = int(means.argmin())
+    if np.isinf(means[other]) or np.isnan(errors[[index, other]]).any():
+        return None
+    gaps = errors[other] - errors[index]
+    noise = gaps.std(ddof=1) / np.sqrt(len(gaps))
+    return rates[other] if abs(gaps.mean()) <= noise else None
 
 
 def has_failed(task: str, runs: Iterable[RunResult]) -> bool:
@@ -255,6 +292,20 @@ def save(folder: Path, results: EntryResults) -> Path:
     path = folder / f"{results.entry}.json"
     write_text(path, f'{head},\n "runs": [\n{rows}\n]}}\n')
     return path
+
+
+def runs_csv(entries: Mapping[str, EntryResults]) -> str:
+    """Return all runs as CSV, in the order of entries and tasks. val and test: errors in percent,
+    empty where the run diverged (1); commit: of its code, empty where it was not kept."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("run", "entry", "task", "seed", "rate", "val", "test", "diverged", "commit"))
+    for name, results in sorted(entries.items()):
+        for run in results.runs:
+            place = (name, run.task, run.seed, f"{run.rate:g}")
+            errors = (run.val_error_pct, run.test_error_pct, int(run.diverged))
+            writer.writerow((run.run, *place, *errors, run.commit))
+    return file.getvalue()
 
 
 def load(path: Path, are_runs_checked: bool = True) -> EntryResults:

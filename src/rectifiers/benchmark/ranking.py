@@ -3,7 +3,10 @@ and the leaderboard.
 
 The bootstrap resamples the search seeds, which may then choose another learning rate, and the
 judged seeds. Each draw is the same for all entries. Tasks are not resampled, so an interval holds
-for these tasks only."""
+for these tasks only.
+
+An entry's place is a range: those before it are clearly better, and those behind it clearly worse,
+by Student's test of each difference, corrected for the number of pairs (Holm)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +16,21 @@ from math import ceil, exp
 import numpy as np
 
 from rectifiers.benchmark.definition import SIZES, Size, Task, benchmark
-from rectifiers.benchmark.entries import EntryResults, RunResult, search, select, val_errors
+from rectifiers.benchmark.entries import (
+    EntryResults,
+    RunResult,
+    rival_rate,
+    search,
+    select,
+    val_errors,
+)
 from rectifiers.results.documents import Table, listed, literal, markdown
-from rectifiers.results.statistics import Mean, mean_of
+from rectifiers.results.statistics import Mean, holm, mean_of
 
 DRAWS = 2000
 TAILS = (0.025, 0.975)
+LEVEL = 0.05  # of all pairs of entries together
+LEAST_SPREAD = 1e-12  # of a difference's logarithm; what is below it is rounding
 REFERENCE = "relu"  # with He's gain
 BASELINES = ("relu", "prelu", "gelu", "silu")  # that cards compare with
 LEAST_ERROR_PCT = 0.01  # whose logarithm is finite
@@ -32,8 +44,9 @@ edit. [docs/benchmark.md](../docs/benchmark.md) has the rules.
 - **entry**: an activation. It has He initialisation unless its name adds another one.
 - **error / ReLU's**: the mean test error divided by ReLU's, as a geometric mean over the tasks.
   Below 1 is better than ReLU.
-- **place**, **tied with**: places are in the order of error / ReLU's. Between an entry and those
-  that it is tied with, the difference is not clear: its 95 % interval contains 0.
+- **place**: the places that an entry may have. Those before it have clearly less error, and those
+  behind it clearly more, by tests at 5 % that are corrected for the number of pairs.
+- **diverged**: of the judged runs on these tasks, those that ended in numbers that are not finite.
 - **the tasks** (mlp, conv6, ...): the mean test error in percent. 90.00 is guessing, with which a
   run that diverges counts. The tables below have each task's data, seeds and differences.
 - **trains to depth**: at this depth and at all smaller ones at least half of the seeds train. A
@@ -42,8 +55,19 @@ edit. [docs/benchmark.md](../docs/benchmark.md) has the rules.
 - **step / ReLU's**: the CPU time of a training step divided by ReLU's.
 
 Each entry trains at the learning rate that its own search chose. The rule and the budget of the
-search are the same for all. Differences from ReLU are paired by seed.
+search are the same for all. Where "or" names another rate, the search cannot tell the two apart:
+their validation errors differ by at most one standard error. Differences from ReLU are paired by
+seed. Intervals are not corrected for their number.
 """
+ORIGIN = """Benchmark {spec.version} ({spec.hash}). [All runs](benchmark/runs.csv) have the sha256
+`{digest}`. [To cite it](../docs/benchmark.md#cite).
+"""
+TABLES: dict[Size, str] = {
+    "quick": "Trained for 5 to 20 epochs. The tasks on MNIST-1D are tested on 4,000 signals.",
+    "full": "",
+    "late": "Trained for four times the epochs, at rates that were searched at this length, and "
+    "tested on 40,000 signals that no other task has.",
+}
 
 
 def bootstrap(results: EntryResults, task: str) -> np.ndarray:
@@ -63,7 +87,7 @@ def bootstrap(results: EntryResults, task: str) -> np.ndarray:
     generator = np.random.default_rng([0, list(spec.tasks).index(task)])
     seeds = len(spec.search_seeds)
     drawn = generator.integers(seeds, size=(DRAWS, seeds))
-    picked = select(val[:, drawn].swapaxes(0, 1))
+    picked = select(val[:, drawn].swapaxes(0, 1), spec.tasks[task].chooses)
     at_rate = test[picked[:, None], drawn].mean(-1)
 
     means = judged[generator.integers(len(judged), size=(DRAWS, len(judged)))].mean(-1)
@@ -73,10 +97,12 @@ def bootstrap(results: EntryResults, task: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Entries by mean log error ratio to ReLU, the best first. samples: [1 + DRAWS, entries]."""
+    """Entries by mean log error ratio to ReLU, the best first. samples: [1 + DRAWS, entries].
+    freedom: degrees of freedom of a difference's spread, of the judged seeds of all tasks."""
 
     names: list[str]
     samples: np.ndarray
+    freedom: int
 
     @classmethod
     def of(cls, entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> "Ranking":
@@ -88,7 +114,8 @@ class Ranking:
             errors = [bootstrap(results, task).clip(LEAST_ERROR_PCT) for task in tasks]
             logs[name] = np.log(errors).mean(0)
         names = sorted(logs, key=lambda name: (logs[name][0], name))
-        return cls(names, np.stack([logs[name] - logs[REFERENCE] for name in names], axis=1))
+        samples = np.stack([logs[name] - logs[REFERENCE] for name in names], axis=1)
+        return cls(names, samples, sum(benchmark().tasks[task].seeds - 1 for task in tasks))
 
     def ratio(self, name: str) -> tuple[float, float, float]:
         """Return an entry's error as a factor of ReLU's, with its interval."""
@@ -96,34 +123,36 @@ class Ranking:
         low, high = np.quantile(logs[1:], TAILS)
         return exp(logs[0]), exp(low), exp(high)
 
-    def ties(self, name: str) -> list[str]:
-        """Return the entries whose difference to one, paired by draw, has 0 in its interval."""
-        differences = self.samples - self.samples[:, [self.names.index(name)]]
-        low, high = np.quantile(differences[1:], TAILS, axis=0)
-        tied = (low <= 0) & (high >= 0)
-        return [other for other, is_tied in zip(self.names, tied, strict=True) if is_tied]
-
     @property
     def placed(self) -> list[str]:
         """The entries that have a place: all but the controls."""
         return [name for name in self.names if name not in benchmark().controls]
 
-    def tied_places(self, name: str) -> str:
-        """Return the places that a placed entry is tied with, as in "2 to 7, 9 and 12"; a range may
-        hold its own."""
-        own = self.placed.index(name)
-        ties = {self.placed.index(tie) for tie in self.ties(name) if tie in self.placed}
-        runs: list[list[int]] = []  # of places that follow each other, its own among them
-        for place in sorted({own, *ties}):
-            if not runs or place > runs[-1][-1] + 1:
-                runs.append([])
-            runs[-1].append(place)
+    @cached_property
+    def is_clear(self) -> np.ndarray:
+        """Whether two placed entries differ clearly, [placed, placed]."""
+        from scipy.special import stdtr  # here and not above: its import takes time
 
-        words: list[object] = []
-        for run in runs:
-            others = [place + 1 for place in run if place != own]
-            words += [f"{others[0]} to {others[-1]}"] if len(others) > 2 else others
-        return listed(words)
+        samples = self.samples[:, [self.names.index(name) for name in self.placed]]
+        first, second = np.triu_indices(samples.shape[1], 1)
+        differences = samples[:, first] - samples[:, second]
+        spread = differences[1:].std(0, ddof=1).clip(LEAST_SPREAD)
+        p_values = 2 * stdtr(self.freedom, -np.abs(differences[0]) / spread)
+
+        clear = np.zeros((samples.shape[1],) * 2, dtype=bool)
+        clear[first, second] = np.array(holm(p_values.tolist())) < LEVEL
+        return clear | clear.T
+
+    def places(self, name: str) -> tuple[int, int]:
+        """Return the first and the last place that a placed entry may have."""
+        own = self.placed.index(name)
+        clear = self.is_clear[own]
+        return 1 + int(clear[:own].sum()), len(clear) - int(clear[own:].sum())
+
+    def place_text(self, name: str) -> str:
+        """Return "3", or "2 to 7"."""
+        first, last = self.places(name)
+        return str(first) if first == last else f"{first} to {last}"
 
 
 @dataclass(frozen=True)
@@ -218,15 +247,18 @@ def ranked_tasks(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     return [name for name in tasks if reference.gap(name) is None and name not in refused]
 
 
-def leaderboard(entries: Mapping[str, EntryResults]) -> str:
-    """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked."""
+def leaderboard(entries: Mapping[str, EntryResults], digest: str) -> str:
+    """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked.
+    digest: the sha256 of the CSV of all runs."""
     spec = benchmark()
-    parts = [HEAD.format(reach=spec.reach), f"Benchmark {spec.version} ({spec.hash}).\n"]
+    parts = [HEAD.format(reach=spec.reach), ORIGIN.format(spec=spec, digest=digest)]
     for size in SIZES:
         tasks = spec.of_size(size)
         present = {name: e for name, e in entries.items() if tasks.keys() & set(e.tasks())}
         if present:
             parts.append(f"## {size.capitalize()} tasks\n")
+            parts += [f"{TABLES[size]}\n"] if TABLES[size] else []
+            parts += [f"{text}\n"] if size == "late" and (text := early_and_late(present)) else []
             parts += _size_tables(present, size)
     return "\n".join(parts)
 
@@ -259,26 +291,69 @@ def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
 def _places(entries: Mapping[str, EntryResults], tasks: Sequence[str], size: Size) -> list[str]:
     """Return the table of places, and that of the controls."""
     ranks = Ranking.of(entries, tasks)
-    head = ["entry", "place", "tied with", "error / ReLU's (95 % CI)"]
-    head += [*(f"{task}, %" for task in tasks), "trains to depth", "step / ReLU's"]
+    asks_depth = bool(benchmark().of_size(size, is_error=False))
+    head = ["entry", "place", "error / ReLU's (95 % CI)", *(f"{task}, %" for task in tasks)]
+    head += ["diverged", *(["trains to depth"] if asks_depth else []), "step / ReLU's"]
 
-    def row(name: str, place: str, tied: str) -> list[str]:
+    def row(name: str, place: str) -> list[str]:
         results = entries[name]
-        depth = depth_reached(results, size)
         ratio, low, high = ranks.ratio(name)
-        cells = [name, place, tied or "-", f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
+        cells = [name, place, f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
         cells += [score_text(results, task) for task in tasks]
-        cells.append("-" if depth is None else str(depth))
+        cells.append(_diverged([run for task in tasks for run in results.judged(task)]))
+        if asks_depth:
+            depth = depth_reached(results, size)
+            cells.append("-" if depth is None else str(depth))
         return [*cells, "-" if results.cost is None else f"{results.cost:.2f}"]
 
-    rows = []
-    for place, name in enumerate(ranks.placed, start=1):
-        rows.append(row(name, str(place), ranks.tied_places(name)))
-    parts = [markdown(head, rows)]
+    parts = [markdown(head, [row(name, ranks.place_text(name)) for name in ranks.placed])]
     if controls := [name for name in ranks.names if name in benchmark().controls]:
         parts += ["Controls, which are not ranked:\n"]
-        parts += [markdown(head, [row(name, "-", "-") for name in controls])]
+        parts += [markdown(head, [row(name, "-") for name in controls])]
     return parts
+
+
+def _diverged(runs: Sequence[RunResult]) -> str:
+    return f"{sum(run.diverged for run in runs)} of {len(runs)}"
+
+
+def early_and_late(entries: Mapping[str, EntryResults]) -> str | None:
+    """Return whether the leader of the short training leads the long one, too, with the rank
+    correlation of both orders; None unless three entries train on all tasks of both."""
+    from scipy.stats import rankdata  # here and not above: its import takes a second
+
+    pairs = {t.early: name for name, t in benchmark().of_size("late").items() if t.early}
+    tasks = [*pairs, *pairs.values()]
+    shared = {
+        name: results
+        for name, results in entries.items()
+        if name not in benchmark().controls
+        and not any(results.gap(task) or results.has_failed(task) for task in tasks)
+    }
+    if len(shared) < 3 or REFERENCE not in shared:
+        return None
+
+    early, late = (Ranking.of(shared, names) for names in (list(pairs), list(pairs.values())))
+    order = [late.names.index(name) for name in early.names]
+    ranks = [rankdata(samples, axis=1) for samples in (early.samples, late.samples[:, order])]
+    centred = [rank - rank.mean(1, keepdims=True) for rank in ranks]
+    norms = np.sqrt((centred[0] ** 2).sum(1) * (centred[1] ** 2).sum(1))
+    correlation = (centred[0] * centred[1]).sum(1) / norms
+    low, high = np.quantile(correlation[1:], TAILS)
+
+    leader, winner = early.names[0], late.names[0]
+    place = f"where {leader} has the place {late.place_text(leader)} of {len(shared)}"
+    if leader == winner:
+        answer = f"Yes: {leader} also leads late, {place}."
+    elif late.places(leader)[0] == 1:
+        answer = f"This is not clear: {leader} leads early and {winner} late, {place}."
+    else:
+        answer = f"No: {leader} leads early and {winner} late, {place}."
+    return (
+        f"**Is the early leader the late one?** {answer} On {listed(list(pairs))} at both lengths "
+        f"the rank correlation (Spearman) of the {len(shared)} entries that train is "
+        f"{correlation[0]:.2f} (95 % interval {low:.2f} to {high:.2f})."
+    )
 
 
 def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
@@ -290,7 +365,9 @@ def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
 
     rows = []
     for _, entry in sorted(scored, key=lambda item: (item[0], item[1].entry)):
-        cells = [entry.entry, score_text(entry, task), f"{entry.rate(task):g}"]
+        rival = rival_rate(task, entry.runs)
+        rate = f"{entry.rate(task):g}" + (f" or {rival:g}" if rival else "")
+        cells = [entry.entry, score_text(entry, task), rate, _diverged(entry.judged(task))]
         if is_error:
             if relu is None or relu not in complete or entry is relu:
                 cells.append("-")
@@ -298,9 +375,8 @@ def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
                 cells.append(difference(entry, relu, task).signed())
         rows.append(cells)
 
-    head = ["entry", "seeds that train", "learning rate"]
-    if is_error:
-        head = ["entry", "test error, %", "learning rate", "minus ReLU, points (95 % CI)"]
+    head = ["entry", "test error, %" if is_error else "seeds that train", "learning rate"]
+    head += ["diverged", *(["minus ReLU, points (95 % CI)"] if is_error else [])]
     return Table(f"{task}: {spec.title} ({spec.seeds} seeds)", 3, head, rows).markdown()
 
 

@@ -6,7 +6,7 @@ not all runs are asked for."""
 
 import hashlib
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,6 +41,7 @@ def run_entry(
     *,
     only: Collection[str] | None = None,
     is_whole: bool = False,
+    keep: Callable[[EntryResults], object] | None = None,
 ) -> EntryResults:
     """Run what is missing of an entry on the tasks of a size; return all results that it has.
 
@@ -48,7 +49,8 @@ def run_entry(
     judged runs, for a pilot; None: the benchmark's. before: results of it that were made elsewhere;
     what they hold of committed code, with the user's functions as they are, is not run again.
     only: the tasks to run; None: all of the size. is_whole: whether the judged runs and the deeper
-    tasks are run after a failed search, too.
+    tasks are run after a failed search, too. keep: gets the results after each run that ends, so
+    that an interruption loses none.
 
     Raises:
         InputError: where a function of the entry cannot be imported or called, or has changed since
@@ -82,21 +84,28 @@ def run_entry(
         check_unchanged(getattr(config, group).target, note)
     for reason in absent.values():
         say(reason)
-    _EntryRuns(entry, configs, usable, results, seeds, is_whole).run(processes)
 
     def order(run: RunResult) -> tuple[bool, float, int]:
         is_judged = run.seed not in spec.search_seeds
         return is_judged, run.rate, run.seed
 
-    runs = [run for name in configs for run in sorted(results[name], key=order)]
-    return EntryResults(
-        benchmark=spec.hash,
-        entry=entry.name,
-        overrides=entry.overrides,
-        refused=refused,
-        runs=tuple(runs),
-        cost=before.cost if before else None,
-    )
+    def all_results() -> EntryResults:
+        runs = [run for name in configs for run in sorted(results[name], key=order)]
+        return EntryResults(
+            benchmark=spec.hash,
+            entry=entry.name,
+            overrides=entry.overrides,
+            refused=refused,
+            runs=tuple(runs),
+            cost=before.cost if before else None,
+        )
+
+    def run_ended() -> None:
+        if keep is not None:
+            keep(all_results())
+
+    _EntryRuns(entry, configs, usable, results, seeds, is_whole, run_ended).run(processes)
+    return all_results()
 
 
 def check_available(entry: Entry, size: Size) -> None:
@@ -161,7 +170,7 @@ class _EntryRuns:
     ends.
 
     tasks: those that are run. results: by task, what is there, to which each run that ends is
-    added. is_whole: whether a failed search ends nothing."""
+    added. is_whole: whether a failed search ends nothing. run_ended: is called after that."""
 
     def __init__(
         self,
@@ -171,9 +180,11 @@ class _EntryRuns:
         results: dict[str, list[RunResult]],
         seeds: int | None,
         is_whole: bool,
+        run_ended: Callable[[], None],
     ) -> None:
         self.entry, self.configs, self.tasks = entry, configs, tasks
         self.results, self.seeds, self.is_whole = results, seeds, is_whole
+        self.run_ended = run_ended
         self.places: dict[Overrides, tuple[str, float, int]] = {}  # of all runs asked for
 
     def run(self, processes: int | None) -> None:
@@ -208,6 +219,7 @@ class _EntryRuns:
         name, rate, seed = self.places[overrides]
         if run := stored_result(name, self.configs[name], rate, seed):
             self.results[name].append(run)
+            self.run_ended()
         return [job for task in self.tasks for job in self.next_runs(task)]
 
     def expected(self) -> int:
