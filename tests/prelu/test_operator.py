@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rectifiers.prelu import PReLU, cpu, swap_prelu
-from rectifiers.prelu.operator import prelu, prelu_backward
+from rectifiers.prelu.operator import prelu, prelu_backward, prelu_forward
 
 pytestmark = pytest.mark.skipif(
     cpu.unavailable_reason() is not None,
@@ -42,6 +44,47 @@ def test_torchs_opcheck_passes(from_output: bool, last: bool, count: int) -> Non
     torch.library.opcheck(
         prelu_backward, (x.detach(), given(2, 6, 4, 5, seed=1), slopes.detach(), from_output)
     )
+
+
+class Seen(TorchDispatchMode):
+    """The operations that a dispatch mode sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[Any] = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.operations.append(operation)
+        return operation(*args, **(kwargs or {}))
+
+
+class Asked(TorchFunctionMode):
+    """The operations that a function mode sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[Any] = []
+
+    def __torch_function__(self, operation, types, args=(), kwargs=None):
+        self.operations.append(operation)
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(Seen, prelu_forward), (Asked, prelu)])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_modes_see_the_operation(mode: Callable[[], Any], expected: Any, autocast: bool) -> None:
+    x, module = given(2, 4, 64, 64).requires_grad_(), layer(torch.linspace(0.25, 1, 4))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        alone = module(x)
+        with mode() as seen:
+            y = module(x)
+            found = torch.autograd.grad(y.sum(), [x, module.weight])
+    assert expected in seen.operations
+    assert torch.equal(y, alone)
+    for one, other in zip(found, torch.autograd.grad(alone.sum(), [x, module.weight]), strict=True):
+        assert torch.equal(one, other)
+    if mode is Seen:
+        assert prelu_backward in seen.operations
 
 
 def test_fake_gradients_have_the_real_layout() -> None:
@@ -164,9 +207,10 @@ def test_autocast_casts_as_torchs_layer(given_as: torch.dtype, transformed: bool
 
 
 @pytest.mark.filterwarnings("error")
-def test_batched_gradients_are_not_slow() -> None:
-    x = given(3, 2, 4).requires_grad_()
-    y, dys = layer(torch.tensor([0.25, 0.5]))(x), given(5, 3, 2, 4)
+@pytest.mark.parametrize("length", [4, 4096])  # for torch's operation, and for ours
+def test_batched_gradients_are_not_slow(length: int) -> None:
+    x = given(3, 2, length).requires_grad_()
+    y, dys = layer(torch.tensor([0.25, 0.5]))(x), given(5, 3, 2, length)
     (old,) = torch.autograd.grad(y, x, dys, is_grads_batched=True, retain_graph=True)
     new = vmap(lambda dy: torch.autograd.grad(y, x, dy, retain_graph=True)[0])(dys)
     assert torch.equal(old, new)

@@ -19,6 +19,9 @@ needs_library = pytest.mark.skipif(
 SHAPES = {
     "maps": (3, 5, 7, 9),
     "wide maps": (2, 3, 20, 33),
+    "maps of few numbers": (4, 37, 2, 3),
+    "many maps of few numbers": (3, 600, 2, 2),
+    "maps of few numbers, a long batch": (700, 8, 3, 3),
     "channels last": (3, 37, 4, 5),
     "channels last, 3": (4, 3, 9, 11),
     "channels last, 8": (4, 8, 9, 11),

@@ -20,6 +20,9 @@ from rectifiers.runtime.compiling import PRELU
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}  # of the inputs, with their names in C
 NUMBERS_PER_THREAD = 2**17  # at least: starting a thread takes as long as some thousands of them
 NUMBERS_PER_PART = 2**15  # at most, of several images that share a sum
+NUMBERS_PER_MAP = (
+    32  # at least, of a loop of its own: it ends with a sum over the lanes of a vector
+)
 
 
 @cache
@@ -66,17 +69,29 @@ def memory_format(v: Tensor) -> torch.memory_format:
     return torch.channels_last if has_channels_last else torch.contiguous_format
 
 
-def _layout(v: Tensor, slopes: Tensor) -> tuple[str, int, int]:
-    """Return the layout of [N, channels, ...] in memory, its channels, and the numbers of each
-    channel of an image.
+@cache
+def _kernels(layout: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Return the library's forward and backward functions for a layout and a type."""
+    library, name = _library(), f"{layout}_{DTYPES[dtype]}"
+    forward: Any = getattr(library, f"rectifiers_prelu_forward_{name}")
+    backward: Any = getattr(library, f"rectifiers_prelu_backward_{name}")
+    return forward, backward
+
+
+def _arrange(v: Tensor, slopes: Tensor) -> tuple[str, Tensor, int]:
+    """Return the layout of [N, channels, ...] in memory, the slopes of its channels there, and the
+    numbers of each channel of an image.
 
     "maps": an image's numbers of one channel lie together; "last": those of one position do. A
-    slope that all channels share is that of one channel, of which both layouts are the same."""
-    images = v.shape[0]
-    channels = v.shape[1] if len(slopes) > 1 else 1
-    inner = v.numel() // max(1, images * channels)
-    is_last = channels == 1 or inner == 1 or not v.is_contiguous()
-    return "last" if is_last else "maps", channels, inner
+    slope that all channels share is that of one channel, of which both layouts are the same. Where
+    maps have few numbers, each position is a channel of its own, of which there is one number."""
+    channels = slopes.shape[0]
+    inner = v.numel() // max(1, v.shape[0] * channels)
+    if channels == 1 or inner == 1 or not v.is_contiguous():
+        return "last", slopes, inner
+    if 0 < inner < NUMBERS_PER_MAP:
+        return "last", slopes.repeat_interleave(inner), 1
+    return "maps", slopes, inner
 
 
 def _in_parts(work: Callable[[int, int], None], v: Tensor, images_per_part: int) -> None:
@@ -100,10 +115,9 @@ def forward(x: Tensor, slopes: Tensor) -> Tensor:
     if not x.is_contiguous(memory_format=memory_format(x)):
         return torch.prelu(x, slopes)
 
-    slopes = slopes.float().contiguous()
     y = torch.empty_like(x)
-    layout, channels, inner = _layout(x, slopes)
-    function: Any = getattr(_library(), f"rectifiers_prelu_forward_{layout}_{DTYPES[x.dtype]}")
+    layout, slopes, inner = _arrange(x, slopes.float().contiguous())
+    function, channels = _kernels(layout, x.dtype)[0], slopes.shape[0]
     source, target, a = x.data_ptr(), y.data_ptr(), slopes.data_ptr()
     image_bytes = channels * inner * x.element_size()
 
@@ -125,28 +139,31 @@ def backward(
     (torch's) changes no bit: each part, some images, has sums of its own."""
     order = memory_format(v)
     v, grad = v.contiguous(memory_format=order), grad.contiguous(memory_format=order)
-    slopes = slopes.contiguous()
+    count = slopes.shape[0]
+    layout, slopes, inner = _arrange(v, slopes.contiguous())
+    channels = slopes.shape[0]
     grad_input, grad_slopes = torch.empty_like(v), torch.empty_like(slopes)
     if not v.numel():
         return grad_input, grad_slopes.zero_()
 
-    layout, channels, inner = _layout(v, slopes)
     images_per_part = max(1, NUMBERS_PER_PART // (channels * inner))
     parts = math.ceil(v.shape[0] / images_per_part)
-    sums = torch.empty(parts, channels, dtype=torch.float32)
+    sums = torch.empty(parts, channels)
 
-    library: Any = _library()
-    function = getattr(library, f"rectifiers_prelu_backward_{layout}_{DTYPES[v.dtype]}")
-    pointers = [tensor.data_ptr() for tensor in (v, grad, grad_input)]
+    function = _kernels(layout, v.dtype)[1]
+    source, error, target = v.data_ptr(), grad.data_ptr(), grad_input.data_ptr()
     a, totals = slopes.data_ptr(), sums.data_ptr()
     image_bytes = channels * inner * v.element_size()
 
     def work(first: int, end: int) -> None:
-        source, error, target = (pointer + first * image_bytes for pointer in pointers)
+        at = first * image_bytes
         part_sums = totals + first // images_per_part * channels * sums.element_size()
         sizes = (end - first, channels, inner, images_per_part)
-        function(source, error, a, target, part_sums, *sizes)
+        function(source + at, error + at, a, target + at, part_sums, *sizes)
 
     _in_parts(work, v, images_per_part)
+    library: Any = _library()
     library.rectifiers_prelu_slopes(totals, a, grad_slopes.data_ptr(), parts, channels, from_output)
+    if channels > count:
+        grad_slopes = grad_slopes.view(count, -1).sum(1)
     return grad_input, grad_slopes

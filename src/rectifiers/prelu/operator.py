@@ -13,7 +13,8 @@ Being an operation, it is one node to what looks at a training step: `torch.comp
 autocast. Only `torch.func`'s transforms see the formula, whose pieces have every rule that they ask
 for. In the graph of a compiled training step, `prelu_backward` stands for the gradients. What is
 exported (TorchScript, `torch.export`, ONNX, `torch.fx`) holds torch's own PReLU instead, so that it
-loads where this library is not installed.
+loads where this library is not installed. Where nothing but autograd looks, the layer calls the
+kernels without the operation, whose dispatch takes as long as some thousands of numbers.
 """
 
 from types import MethodType
@@ -23,10 +24,16 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.prelu import cpu
-from rectifiers.runtime.torch_internals import functorch_is_active, is_exporting
+from rectifiers.runtime.torch_internals import (
+    functorch_is_active,
+    is_batched,
+    is_exporting,
+    is_followed,
+)
 
 MIN_NUMBERS = 2**14  # below, calling the kernel takes longer than torch's whole operation
 MIN_SLOPE, MAX_SLOPE = 2.0**-10, 1.0  # the slopes for which the input is recomputed from the output
+PLAIN = frozenset({Tensor, nn.Parameter})
 
 LIBRARY = torch.library.Library("rectifiers", "DEF")
 LIBRARY.define("prelu(Tensor x, Tensor slopes) -> Tensor")
@@ -44,6 +51,11 @@ def has_kernel(dtype: torch.dtype) -> bool:
     return cpu.unavailable_reason() is None and dtype in cpu.DTYPES
 
 
+def is_plain(*tensors: Any) -> bool:
+    """Return whether all are torch's own tensors: none is fake, a subclass or no tensor."""
+    return PLAIN.issuperset(map(type, tensors))
+
+
 def is_invertible(low: float, high: float) -> bool:
     """Return whether inputs can be recomputed from outputs for slopes from `low` to `high`."""
     return low >= MIN_SLOPE and high <= MAX_SLOPE
@@ -53,8 +65,11 @@ class _PReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, slopes: Tensor) -> Tensor:
         # other types have no numbers: those of torch.compile, of export, fake tensors
-        has_numbers = {type(x), type(slopes)} <= {Tensor, nn.Parameter} and x.device.type == "cpu"
-        y = prelu_forward(x, slopes) if has_numbers else _forward(x, slopes)
+        has_numbers = is_plain(x, slopes) and x.device.type == "cpu"
+        if not has_numbers:
+            y = _forward(x, slopes)
+        else:
+            y = (_forward_on_cpu if _is_direct(x) else prelu_forward)(x, slopes)
 
         is_inverted = False
         if has_numbers:
@@ -71,7 +86,9 @@ class _PReLU(torch.autograd.Function):
         v, slopes = ctx.saved_tensors
         is_differentiated = torch.is_grad_enabled() or ctx.has_tangents  # the gradients themselves
         by_kernel = not is_differentiated and v.device.type == "cpu" and has_kernel(v.dtype)
-        gradients = prelu_backward if by_kernel else _backward_formula
+        if not by_kernel:
+            return _backward_formula(v, grad, slopes, ctx.from_output)
+        gradients = _backward if _is_direct(grad) else prelu_backward
         return gradients(v, grad, slopes, ctx.from_output)
 
     @staticmethod
@@ -79,6 +96,12 @@ class _PReLU(torch.autograd.Function):
         x, slopes = ctx.saved_tensors
         ctx.has_tangents = True
         return torch.where(x > 0, dx, _per_channel(slopes, x) * dx + _per_channel(dslopes, x) * x)
+
+
+def _is_direct(tensor: Tensor) -> bool:
+    """Return whether nothing but autograd follows what is computed, so that nothing misses the
+    operation, whose call takes time."""
+    return is_plain(tensor) and not (is_followed() or is_batched(tensor))
 
 
 def _per_channel(slopes: Tensor, x: Tensor) -> Tensor:
@@ -204,29 +227,31 @@ class SquaredPReLU(PReLU):
 
 
 def _call(x: Tensor, slopes: Tensor) -> Tensor:
-    is_graph = torch.jit.is_tracing() or is_exporting()
-    is_proxy = not isinstance(x, Tensor)  # by which `torch.fx` writes the operations down
-    if is_graph or is_proxy:
-        return torch.prelu(x, slopes)
-    if torch.is_grad_enabled() and _is_supported(x, slopes):
-        return prelu(x, slopes)
+    is_seen = not is_plain(x, slopes) or is_followed()
+    if is_seen:
+        is_graph = torch.jit.is_tracing() or is_exporting()
+        is_proxy = not isinstance(x, Tensor)  # by which `torch.fx` writes the operations down
+        if is_graph or is_proxy:
+            return torch.prelu(x, slopes)
+    if torch.is_grad_enabled() and _is_supported(x, slopes, is_seen):
+        return prelu(x, slopes) if is_seen else _under_autocast(x, slopes)
     # replicas of nn.DataParallel share the method, and with it the slopes, of the swapped layer
     return torch.prelu(x, slopes.to(x.device))
 
 
-def _is_supported(x: Tensor, slopes: Tensor) -> bool:
-    is_compiling = torch.compiler.is_compiling()
+def _is_supported(x: Tensor, slopes: Tensor, is_seen: bool) -> bool:
+    is_compiling = is_seen and torch.compiler.is_compiling()
     # not all transforms of torch.func have a rule for torch's operation
-    is_followed = is_compiling or functorch_is_active()
+    is_ours = is_compiling or (is_seen and functorch_is_active())
     return (
         x.device.type == "cpu"
         # a compiler would follow the search for a kernel; without one its graph has the formula
         and (is_compiling or has_kernel(x.dtype))
         and x.dim() > 1
-        and (is_followed or x.numel() >= MIN_NUMBERS)
+        and (is_ours or x.numel() >= MIN_NUMBERS)
         and slopes.dtype == torch.float32
         and (x.dtype == torch.float32 or torch.is_autocast_enabled("cpu"))
-        and len(slopes) in (1, x.shape[1])
+        and slopes.shape[0] in (1, x.shape[1])
     )
 
 

@@ -39,6 +39,17 @@ INLINE uint16_t bf16_of_f32(float number)
 }
 INLINE float f32_of_f32(float number) { return number; }
 
+// by halves: one after the other, each addition would wait for the last one
+INLINE float sum_of_lanes(lanes sum)
+{
+    typedef float half __attribute__((vector_size(2 * LANES), aligned(4)));
+    typedef float quarter __attribute__((vector_size(LANES), aligned(4)));
+    union { lanes all; half halves[2]; } one = {.all = sum};
+    union { half all; quarter quarters[2]; } two = {.all = one.halves[0] + one.halves[1]};
+    quarter four = two.quarters[0] + two.quarters[1];
+    return (four[0] + four[1]) + (four[2] + four[3]);
+}
+
 #define LOAD_f32(from) (*(const lanes *)(from))
 #define LOAD_bf16(from) ((lanes)(__builtin_convertvector(*(const halves *)(from), bits) << 16))
 #define STORE_f32(to, numbers) (*(lanes *)(to) = (numbers))
@@ -118,9 +129,7 @@ static int64_t period_of(int64_t channels)
             NAME##_backward_lanes(v + i, dy + i, &slopes, dx + i, &sum);                                               \
         for (; i < count; i++)                                                                                         \
             NAME##_backward_one(v + i, dy + i, a, dx + i, &rest);                                                      \
-        for (int k = 0; k < LANES; k++)                                                                                \
-            rest += sum[k];                                                                                            \
-        return rest;                                                                                                   \
+        return rest + sum_of_lanes(sum);                                                                               \
     }                                                                                                                  \
     FASTEST static void NAME##_forward(const NUMBER *restrict x, const float *restrict slopes, NUMBER *restrict y,     \
                                        int64_t count, int64_t period)                                                  \

@@ -31,6 +31,21 @@ def functorch_is_active() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
+def is_followed() -> bool:
+    """Return whether a compiler, an exporter, a tracer, a transform or a mode follows what is
+    computed, such as a counter of operations."""
+    import torch
+
+    return (
+        torch.compiler.is_compiling()  # first: a compiler follows no private names
+        or torch._C._is_tracing()
+        or torch.compiler._is_exporting_flag
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._is_torch_function_mode_enabled()
+    )
+
+
 def is_batched(gradient: Tensor) -> bool:
     """Return whether a tensor stands for a batch of gradients, as
     `torch.autograd.grad(is_grads_batched=True)` makes them. Such a tensor has no memory."""
