@@ -1,13 +1,14 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from conftest import compose_config
 from rectifiers import activations as A
-from rectifiers.models.network import Network, SpatialPyramid
+from rectifiers.models.network import Network, SpatialPyramid, _Level
 from rectifiers.models.rows import expand
 
 ACTIVATIONS = [A.relu, A.leaky_relu, A.prelu, A.prelu_shared, A.sigmoid, A.tanh, A.maxout, A.elu]
@@ -153,21 +154,29 @@ def test_bins_span_floor_to_ceil(side: tuple[int, int]) -> None:
     assert torch.cat(bins, dim=1).shape == (2, 50 * 3)
 
 
-@pytest.mark.parametrize("side", [(14, 14), (5, 4), (2, 1)])
-def test_the_gradient_is_that_of_adaptive_max_pooling(side: tuple[int, int]) -> None:
-    x = torch.randn(2, 3, *side, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    y = SpatialPyramid([3, 2])(x)
-    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
-    theirs = torch.cat([F.adaptive_max_pool2d(x, n).flatten(1) for n in (3, 2)], dim=1)
-    ours, expected = (torch.autograd.grad(out, x, weights)[0] for out in (y, theirs))
-    assert torch.equal(ours, expected)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("side", [(14, 14), (18, 18), (5, 4), (2, 1)])
+def test_both_gradients_have_equal_bits(
+    side: tuple[int, int], memory: torch.memory_format, dtype: torch.dtype
+) -> None:
+    """That of torch's pooling, which a CPU uses, and that of one bin after the other, for CUDA."""
+    x = torch.randn(2, 3, *side, generator=torch.Generator().manual_seed(0)).to(dtype)
+    x = x.round(decimals=1).to(memory_format=memory).requires_grad_()  # with equal maxima
+    y = SpatialPyramid([6, 3, 2])(x)
+    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    in_order = torch.cat([_Level.apply(x, n).flatten(1) for n in (6, 3, 2)], dim=1)
+    found, expected = (torch.autograd.grad(out, x, weights)[0] for out in (y, in_order))
+    assert torch.equal(y, in_order)
+    assert torch.equal(found, expected)
 
 
-def test_the_gradient_has_a_gradient() -> None:
+@pytest.mark.parametrize("pool", [SpatialPyramid([3]), lambda x: _Level.apply(x, 3)])
+def test_the_gradient_has_a_gradient(pool: Callable[[Tensor], Tensor]) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1, 2, 4, 5, dtype=torch.float64, generator=generator, requires_grad=True)
-    assert torch.autograd.gradcheck(SpatialPyramid([3, 1]), x)
-    assert torch.autograd.gradgradcheck(SpatialPyramid([3, 1]), x)
+    assert torch.autograd.gradcheck(pool, x)
+    assert torch.autograd.gradgradcheck(pool, x)
 
 
 def test_batch_normalisation_is_over_the_batch() -> None:

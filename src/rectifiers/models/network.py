@@ -233,18 +233,19 @@ class SpatialPyramid(nn.Module):
         self.levels = tuple(levels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([_Level.apply(x, n).flatten(1) for n in self.levels], dim=1)
+        pool = _Level.apply if x.device.type == "cuda" else F.adaptive_max_pool2d
+        return torch.cat([pool(x, n).flatten(1) for n in self.levels], dim=1)
 
     def extra_repr(self) -> str:
         return f"levels={self.levels}"
 
 
 class _Level(torch.autograd.Function):
-    """`adaptive_max_pool2d` with a deterministic gradient, on CUDA too.
+    """`adaptive_max_pool2d` with a deterministic gradient on CUDA.
 
     Bins overlap where n does not divide the side, and torch's CUDA kernel adds their gradients in
-    the order in which its threads arrive. Here one bin is added after the other; on a CPU the bits
-    equal those of torch's own kernel."""
+    the order in which its threads arrive. Here one bin is added after the other, as torch's kernel
+    for CPUs does."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, n: int) -> Tensor:
