@@ -157,8 +157,10 @@ def document() -> str:
         results = json.loads(path.read_text())
         machine, questions = results["machine"], results["questions"]
         device = "" if machine["device"] == "cpu" else f"{machine['device']}, "
+        family, _, model = machine.get("generation", "").partition("-")
+        processor = machine["cpu"] + (f" (family {family}, model {model})" if model else "")
         parts.append(
-            f"## {device}{machine['cores']} cores of {machine['cpu']}, {machine['instructions']}\n"
+            f"## {device}{machine['cores']} cores of {processor}, {machine['instructions']}\n"
         )
         parts += [section(name, questions[name]) for name in SECTIONS if name in questions]
     return "\n".join(parts)

@@ -31,7 +31,7 @@ from rectifiers.prelu import PReLU
 from rectifiers.runs.provenance import provenance
 from rectifiers.runtime.console import progress_bar, wide_stdout
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.machine import keep_freed_memory
+from rectifiers.runtime.machine import generation, keep_freed_memory
 from rectifiers.training.optim import build_optimizer
 
 # of the benches that use a GPU where there is one
@@ -174,8 +174,9 @@ def publish(question: str, numbers: dict[str, Any], device: str) -> None:
     device = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     origin = provenance("", None, device, 1)
     facts = {"system", "cpu", "cores", "device", "instructions"}
-    machine = origin.machine.model_dump(include=facts)
-    name = device if device != "cpu" else f"{machine['cpu']}-{machine['instructions']}"
+    machine = {**origin.machine.model_dump(include=facts), "generation": generation()}
+    parts = [machine[fact] for fact in ("cpu", "generation", "instructions")]
+    name = device if device != "cpu" else "-".join(parts)
     stem = re.sub(r"\W+", "-", name.replace("(R)", "")).strip("-").lower()
     path = RESULTS / f"{stem}.json"
 

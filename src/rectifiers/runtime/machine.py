@@ -28,6 +28,12 @@ def vendor() -> str:
     return _cpuinfo("vendor_id") or platform.processor().rpartition(", ")[2]
 
 
+def generation() -> str:
+    """Return the numbers of the processor's family and model, such as "6-207", in which processors
+    of one name may differ; empty where the system does not say."""
+    return "-".join(filter(None, (_cpuinfo("cpu family"), _cpuinfo("model\t"))))
+
+
 def instructions() -> str:
     """Return the instruction set of torch's kernels, such as "AVX512": another one rounds
     otherwise."""
