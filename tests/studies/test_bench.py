@@ -67,3 +67,16 @@ def test_every_pipeline_reads_an_epoch(pipeline: ModuleType, tmp_path: Path) -> 
     for way in ways.values():
         way()
     assert sizes == [(2, 3, 224, 224)] * 2 * len(ways)
+
+
+def test_processors_of_one_name_have_own_files(bench: Path, tmp_path: Path, monkeypatch) -> None:
+    harness, performance = (load_script(f"studies/{n}") for n in ("bench/harness", "performance"))
+    for module in (harness, performance):
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    numbers = {"rounds": 2, "gflops": {"float32": {"a product of matrices": 1.0}}}
+    for generation in ("25-17", "26-2", ""):  # the last: a system that does not say
+        monkeypatch.setattr(harness, "generation", lambda generation=generation: generation)
+        harness.publish("roof", numbers, "cpu")
+    assert len(list(tmp_path.iterdir())) == 3
+    headings = [line for line in performance.document().splitlines() if line.startswith("## ")]
+    assert len(set(headings)) == 3
