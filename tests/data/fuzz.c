@@ -50,11 +50,17 @@ static int read_one(const uint8_t *jpeg, size_t size) {
     if (rectifiers_measure(jpeg, size, &height, &width) != DONE) return 0;
     int out_height = 1 + (int)below(300), out_width = below(2) ? 1 + (int)below(300) : (int)((int64_t)out_height * width / height);
     if (out_width < 1 || out_width > 4000) out_width = 300;
-    int side = 1 + (int)below((size_t)(out_height < out_width ? out_height : out_width));
-    uint8_t *planes = malloc(3 * (size_t)side * (size_t)side);
-    int top = (int)below((size_t)(out_height - side) + 1), left = (int)below((size_t)(out_width - side) + 1);
-    int done = rectifiers_crop(jpeg, size, out_height, out_width, top, left, side, (int)below(2), planes) == DONE;
-    free(planes);
+    struct view views[2];
+    int count = 1 + (int)below(2);
+    for (int i = 0; i < count; i++) {
+        int rows = 1 + (int)below((size_t)out_height), columns = 1 + (int)below((size_t)out_width);
+        int top = (int)below((size_t)(out_height - rows) + 1), left = (int)below((size_t)(out_width - columns) + 1);
+        uint8_t *planes = malloc(3 * (size_t)rows * (size_t)columns);
+        views[i] = (struct view){out_height, out_width, top, left, rows, columns, (int)below(2), planes};
+        out_height = 1 + (int)below(300); /* of the next view */
+    }
+    int done = rectifiers_read(jpeg, size, count, views) == DONE;
+    for (int i = 0; i < count; i++) free(views[i].planes);
     return done;
 }
 

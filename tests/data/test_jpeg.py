@@ -1,9 +1,12 @@
 """The C library gives Pillow's pixels or nothing."""
 
+import ctypes
 import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,8 +20,11 @@ from PIL import Image
 from conftest import ROOT, require
 from photos import jpeg, photo
 from rectifiers.data import jpeg as decoder
+from rectifiers.data.images import FolderSplit
+from rectifiers.data.transforms import Reader, resize_shorter
 from rectifiers.runtime import compiling
 from rectifiers.runtime.compiling import JPEG, PRELU, Library
+from rectifiers.runtime.errors import InputError
 
 pytestmark = pytest.mark.skipif(
     decoder.unavailable_reason() is not None,
@@ -33,7 +39,7 @@ def pixels(content: bytes) -> np.ndarray:
 
 
 def reference(
-    content: bytes, size: tuple[int, int], corner: tuple[int, int], side: int, mirrored: bool
+    content: bytes, size: Pair, corner: Pair, side: int | Pair, mirrored: bool
 ) -> np.ndarray:
     """By Pillow alone: decode all, resize all, cut, mirror."""
     image = (
@@ -41,7 +47,8 @@ def reference(
         .convert("RGB")
         .resize((size[1], size[0]), Image.Resampling.BILINEAR)
     )
-    crop = np.asarray(image)[corner[0] : corner[0] + side, corner[1] : corner[1] + side]
+    rows, columns = (side, side) if isinstance(side, int) else side
+    crop = np.asarray(image)[corner[0] : corner[0] + rows, corner[1] : corner[1] + columns]
     return (crop[:, ::-1] if mirrored else crop).transpose(2, 0, 1)
 
 
@@ -51,8 +58,11 @@ def encode(image: Image.Image, flavour: str, **options: object) -> bytes:
     return jpeg(image, subsampling=flavour, **options)
 
 
-def crop(content: bytes, size: Pair, corner: Pair, side: int, mirrored: bool) -> np.ndarray | None:
-    out = torch.empty(3, side, side, dtype=torch.uint8)
+def crop(
+    content: bytes, size: Pair, corner: Pair, side: int | Pair, mirrored: bool
+) -> np.ndarray | None:
+    rows, columns = (side, side) if isinstance(side, int) else side
+    out = torch.empty(3, rows, columns, dtype=torch.uint8)
     return out.numpy() if decoder.crop(content, size, corner, mirrored, out) else None
 
 
@@ -73,8 +83,10 @@ def test_crops_are_pillows_bit_for_bit(data: st.DataObject) -> None:
     px = data.draw(st.integers(1, 200), label="shorter side")
     longer = int(px * max(shape) / min(shape))
     size = (px, longer) if shape[0] <= shape[1] else (longer, px)
-    side = data.draw(st.integers(1, px), label="side")
-    corner = tuple(data.draw(st.integers(0, length - side)) for length in size)
+    side = data.draw(st.tuples(*(st.integers(1, length) for length in size)), label="side")
+    corner = tuple(
+        data.draw(st.integers(0, length - cut)) for length, cut in zip(size, side, strict=True)
+    )
     mirrored = data.draw(st.booleans())
     expected = reference(plain, size, corner, side, mirrored)
     tiled = decoder.tile(plain)
@@ -86,6 +98,19 @@ def test_crops_are_pillows_bit_for_bit(data: st.DataObject) -> None:
             assert pillow_shrinks_columns_first(shape, size)
         else:
             assert np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_several_sizes_are_pillows(flavour: str) -> None:
+    """Smaller and larger ones from one decoding, each as if it were alone."""
+    plain = encode(photo(133, 90), flavour)
+    sizes = [(60, 41), (133, 90), (300, 203), (140, 30), (1, 1)]
+    for content in (plain, decoder.tile(plain)):
+        images = decoder.resize(content, sizes)
+        assert images is not None
+        for size, image in zip(sizes, images, strict=True):
+            assert np.array_equal(image.numpy(), reference(plain, size, (0, 0), size, False))
+    assert decoder.resize(plain, [(60, 41), (20, 88)]) is None  # the latter's columns come first
 
 
 @pytest.mark.parametrize("shape", [(60, 20), (60, 31), (120, 60), (121, 60), (300, 101)])
@@ -109,11 +134,12 @@ def test_tall_images_are_pillows(shape: Pair) -> None:
 def test_library_of_other_pixels_is_not_used(monkeypatch) -> None:
     def other(*arguments: object) -> bool:
         done = original(*arguments)
-        arguments[-1][0, 0, 0] += 1  # type: ignore[index]
+        (view,) = arguments[-1]  # type: ignore[misc]
+        ctypes.c_uint8.from_address(view.planes).value ^= 1
         return done
 
-    original = decoder._crop
-    monkeypatch.setattr(decoder, "_crop", other)
+    original = decoder._read
+    monkeypatch.setattr(decoder, "_read", other)
     decoder._library.cache_clear()
     try:
         assert "Pillow" in str(decoder.unavailable_reason())
@@ -371,6 +397,71 @@ def test_damaged_files_access_no_foreign_memory(tmp_path: Path) -> None:
     cropped, tiled = map(int, done.stdout.split())
     assert cropped > 1000
     assert tiled > 1000
+
+
+def files_of_all_kinds() -> dict[str, bytes]:
+    """Photos as the web has them, by the names of their files: kinds, odd sizes and damages."""
+    draw, files = np.random.default_rng(0), dict[str, bytes]()
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a rotation, which nobody applies
+    for height, width in ((90, 120), (133, 61), (97, 33), (1, 9), (64, 64)):
+        image = photo(height, width)
+        kinds = {
+            "colour": jpeg(image),
+            "grey": jpeg(image.convert("L")),
+            "cmyk": jpeg(image.convert("CMYK")),
+            "progressive": jpeg(image, progressive=True),
+            "rotated": jpeg(image, exif=exif),
+        }
+        for kind, content in kinds.items():
+            files[f"{kind} {height} x {width}.jpg"] = content
+        image.save(file := io.BytesIO(), "PNG")
+        files[f"{height} x {width}.png"] = file.getvalue()
+
+    whole = encode(photo(64, 96), "4:2:0")
+    files |= {f"mutant {i}.jpg": mutate(whole, draw) for i in range(100)}
+    files |= {"empty.jpg": b"", "text.jpg": b"no photo"}
+    return files
+
+
+def outcome(read: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor] | str:
+    """What a function returns, or the text of its error."""
+    try:
+        return read()
+    except InputError as error:
+        return str(error)
+
+
+def test_resized_files_are_pillows_or_its_errors(tmp_path: Path) -> None:
+    files = files_of_all_kinds()
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    split = FolderSplit(tmp_path, [tmp_path / name for name in files], [0] * len(files))
+    reader, scales, errors = Reader(split), [30, 64, 101], 0
+
+    def by_pillow(index: int) -> list[torch.Tensor]:
+        image = split.image(index)
+        return [resize_shorter(image, px) for px in scales]
+
+    for index in range(len(files)):
+        found = outcome(partial(reader.resized, index, scales))
+        expected = outcome(partial(by_pillow, index))
+        if isinstance(expected, str):
+            errors += 1
+            assert found == expected
+        else:
+            assert all(map(torch.equal, found, expected))
+    assert 10 < errors < 60
+
+
+def test_giant_photos_are_left_to_pillow() -> None:
+    """It refuses them by a sentence; 8,900 x 10,000 px are the most."""
+    content = bytearray(jpeg(photo(90, 120).convert("L")))
+    size = content.index(b"\xff\xc0") + 5
+    content[size : size + 4] = (8900).to_bytes(2) + (10000).to_bytes(2)
+    assert decoder.read_size(bytes(content)) == (8900, 10000)
+    content[size : size + 4] = (8900).to_bytes(2) + (10001).to_bytes(2)
+    assert decoder.read_size(bytes(content)) is None
 
 
 def test_old_library_is_not_used(monkeypatch) -> None:

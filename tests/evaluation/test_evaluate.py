@@ -1,5 +1,6 @@
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,14 @@ from rectifiers.evaluation.evaluate import (
     Result,
     Scores,
     evaluate,
+    image_shapes,
     load_scores,
     mean_result,
     same_shape_batches,
     save_scores,
 )
 from rectifiers.evaluation.metrics import ErrorCounter, Errors, is_correct
-from rectifiers.evaluation.protocols import center, dense, ten_view
+from rectifiers.evaluation.protocols import Crops, center, dense, ten_view
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runs.folder import scores_path
@@ -182,6 +184,63 @@ def test_images_of_many_shapes_are_counted_once(prepared: Path) -> None:
             assert torch.allclose(tested.scores[i].exp(), mean, atol=1e-6)
     by_scale = tested.as_dict()["by_scale"]
     assert {px: by_scale[str(px)]["top1_correct"] for px in right} == right
+
+
+class Noted(ArraySplit):
+    """A split that notes which shapes and which images it is asked for, in order."""
+
+    def __init__(self, images: torch.Tensor, labels: list[int]) -> None:
+        super().__init__(images, labels)
+        object.__setattr__(self, "asked", [])
+
+    def shape(self, index: int) -> tuple[int, int]:
+        self.asked.append(("shape", index))  # type: ignore[attr-defined]
+        return super().shape(index)
+
+    def image(self, index: int) -> torch.Tensor:
+        self.asked.append(("image", index))  # type: ignore[attr-defined]
+        return super().image(index)
+
+
+def noted(number: int) -> Noted:
+    return Noted(torch.zeros(number, 3, 40, 48, dtype=torch.uint8), [0] * number)
+
+
+def test_no_image_is_read_only_for_its_size() -> None:
+    """Whole images are batched by the sizes in their headers, and crops without any."""
+    for protocol, headers in ((ten_view(32, scale_px=36), 0), (dense(32, scales_px=[36]), 7)):
+        split = noted(7)
+        evaluate(Convolved(), split, protocol, classes=6, device=CPU)
+        asked = [*(("shape", i) for i in range(headers)), *(("image", i) for i in range(7))]
+        assert split.asked == asked  # type: ignore[attr-defined]
+
+
+def test_each_process_reads_the_headers_of_its_share(monkeypatch) -> None:
+    shares: list[object] = []
+    for rank in (0, 1, 2):
+        split = noted(8)
+        monkeypatch.setattr(f"{MODULE}.world", lambda rank=rank: World(rank=rank, size=3))
+        monkeypatch.setattr(f"{MODULE}.all_gather", lambda own: shares.append(own) or [own] * 3)
+        with suppress(IndexError):  # the others' shares may be longer
+            image_shapes(split)
+        assert split.asked == [("shape", i) for i in range(rank, 8, 3)]  # type: ignore[attr-defined]
+    monkeypatch.setattr(f"{MODULE}.all_gather", lambda _: shares)
+    assert image_shapes(noted(8)) == [(40, 48)] * 8
+
+
+def test_crops_of_many_sizes_are_batched_by_image(prepared: Path) -> None:
+    """Views of one size share batches, whatever the images'; others as they are told apart."""
+    split, scored = imagenet(str(prepared)).val, Convolved().eval()
+    own_size = Crops(lambda image: image[None], 1, 36)
+    fixed = center(32, scale_px=36)
+    assert [len(batch) for batch in same_shape_batches(split, fixed)] == [24]
+    assert len(list(same_shape_batches(split, own_size))) > 10
+    for protocol in (own_size, fixed):
+        tested = evaluate(scored, split, protocol, classes=6, device=CPU)
+        with torch.inference_mode():
+            views = [protocol.views(split.image(i), 36)[None] for i in range(24)]
+            alone = torch.cat([protocol.score(scored, view) for view in views])
+        torch.testing.assert_close(tested.scores, alone, rtol=0, atol=1e-5)
 
 
 def test_calibration_by_hand() -> None:

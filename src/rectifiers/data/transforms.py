@@ -3,10 +3,11 @@ uint8 [C, H, W].
 
 A plan of the transform comes first (`draw_plan`, `center_plan`). Pillow executes it here
 (`apply_plan`), or `data.jpeg` does, with equal bits, while it decodes. `Reader` reads the views of
-a batch from files, and `ArrayViews` takes them, equal in every bit, from images in memory."""
+a batch from files, or whole images in several sizes; `ArrayViews` takes views, equal in every bit,
+from images in memory."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -202,6 +203,20 @@ class Reader:
             else:
                 results.append(self._read_by_pillow(index, plan_for, view))
         return results
+
+    def resized(self, index: int, scales_px: Collection[int]) -> list[Tensor]:
+        """Return an image resized to each shorter side, uint8 [C, H, W], by Pillow or as it would;
+        it is decoded once."""
+        try:
+            encoded = b"" if self.encoded is None else self.encoded(index)
+        except InputError:  # `image` meets it again
+            encoded = b""
+        if shape := jpeg.read_size(encoded):
+            images = jpeg.resize(encoded, [resized(*shape, px) for px in scales_px])
+            if images is not None:
+                return images
+        image = self.split.image(index)
+        return [resize_shorter(image, px) for px in scales_px]
 
     def _open(self, index: int, plan_for: PlanFor) -> tuple[bytes, Plan | None]:
         """Return an image's file with its plan; None where the file is not for the C decoder."""

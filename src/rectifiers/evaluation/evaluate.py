@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from rectifiers.data.loader import ImageLoader
 from rectifiers.data.sources import Split
+from rectifiers.data.transforms import Reader
 from rectifiers.evaluation.metrics import (
     ErrorCounter,
     Errors,
@@ -23,7 +24,7 @@ from rectifiers.evaluation.metrics import (
     mean_log_scores,
 )
 from rectifiers.evaluation.protocols import TestProtocol
-from rectifiers.runtime.distributed import all_reduce, world
+from rectifiers.runtime.distributed import all_gather, all_reduce, run_on_all_ranks, world
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file
 from rectifiers.runtime.schema import JsonObject
@@ -74,29 +75,41 @@ class ViewDataset(Dataset[tuple[list[Tensor], int, int]]):
     """(views at each scale, label, index) of every image of a split."""
 
     def __init__(self, split: Split, protocol: TestProtocol) -> None:
-        self.split, self.protocol = split, protocol
+        self.reader, self.protocol = Reader(split), protocol
 
     def __len__(self) -> int:
-        return len(self.split.labels)
+        return len(self.reader.split.labels)
 
     def __getitem__(self, index: int) -> tuple[list[Tensor], int, int]:
-        image = self.split.image(index)
-        views = [self.protocol.views(image, px) for px in self.protocol.scales_px]
-        return views, self.split.labels[index], index
+        scales = self.protocol.scales_px
+        images = self.reader.resized(index, scales)
+        views = [self.protocol.views(image, px) for image, px in zip(images, scales, strict=True)]
+        return views, self.reader.split.labels[index], index
+
+
+def image_shapes(split: Split) -> list[tuple[int, int]]:
+    """Return the height and width of every image; a collective call, in which each process reads
+    the headers of its share."""
+    number, place = len(split.labels), world()
+    share = range(place.rank, number, place.size)
+    shares = all_gather(run_on_all_ranks(lambda: [split.shape(index) for index in share]))
+    return [shares[index % place.size][index // place.size] for index in range(number)]
 
 
 def same_shape_batches(split: Split, protocol: TestProtocol) -> Iterator[list[int]]:
-    """Yield every index once, in batches of images of one shape and a bounded number of pixels.
+    """Yield every index once, in batches with views of one shape and a bounded number of pixels.
 
-    Images of different shapes cannot be one tensor: where protocols score whole images, each batch
-    has its own size. The order is the same on all processes, which share the batches."""
+    Where a protocol scores whole images, only those of one shape share a batch. The order is the
+    same on all processes, which share the batches."""
     groups: dict[tuple[int, int], list[int]] = {}
-    for index in range(len(split.labels)):
-        groups.setdefault(split.shape(index), []).append(index)
-    for indices in groups.values():
-        image = split.image(indices[0])  # whose views are as large as those of the others
-        pixels = max(protocol.views(image, px)[:, 0].numel() for px in protocol.scales_px)
-        size = max(1, PIXELS_PER_BATCH // pixels)
+    if protocol.view_size is None:
+        for index, shape in enumerate(image_shapes(split)):
+            groups.setdefault(shape, []).append(index)
+    else:
+        groups[protocol.view_size] = list(range(len(split.labels)))
+
+    for shape, indices in groups.items():
+        size = max(1, PIXELS_PER_BATCH // protocol.pixels(*shape))
         for start in range(0, len(indices), size):
             yield indices[start : start + size]
 

@@ -4,8 +4,10 @@ that costs.
 A protocol is made by a function `(crop_px, **settings) -> TestProtocol` that a file in
 `conf/evaluation/` names. Its `scales_px` are the shorter sides that an image is resized to, each
 with its weight in the mean over scales; `views` are what the network gets of one image at a scale,
-uint8 [V, C, H, W]; `score` is the logarithm of the mean softmax of views [N, V, C, H, W], float64
-[N, classes]; `multiply_adds` is what one image of a size (px) costs over all scales.
+uint8 [V, C, H, W]; `view_size` is the height and width of all of them, None where these follow the
+image's size; `pixels` is how many they have of an image of a size, at the largest scale; `score`
+is the logarithm of the mean softmax of views [N, V, C, H, W], float64 [N, classes];
+`multiply_adds` is what one image of a size (px) costs over all scales.
 
 Scores are averaged after the softmax: over the views or windows of a scale first, and over scales
 then."""
@@ -13,7 +15,7 @@ then."""
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -48,11 +50,13 @@ class Crops:
     """Crops of the resized image, each through the whole network.
 
     crop: from the resized image, uint8 [C, H, W], to its views, [num_views, C, height, width].
-    scale_px: the shorter side of the resized image."""
+    scale_px: the shorter side of the resized image. view_size: height and width of all views; None
+    where they depend on the image's size, so that only images of one size share a batch."""
 
     crop: Callable[[Tensor], Tensor]
     num_views: int
     scale_px: int
+    view_size: tuple[int, int] | None = None
 
     @property
     def scales_px(self) -> Mapping[int, float]:
@@ -60,12 +64,20 @@ class Crops:
 
     def views(self, image: Tensor, px: int) -> Tensor:
         views = self.crop(resize_shorter(image, px))
-        if views.dim() != 4 or views.shape[:2] != (self.num_views, len(image)):
+        size = self.view_size or views.shape[-2:]
+        if views.shape != (self.num_views, len(image), *size):
+            sides = ", ".join(map(str, self.view_size or ("height", "width")))
             raise InputError(
                 f"a protocol of {self.num_views} views makes {list(views.shape)} of an image; its "
-                f"crop must return [{self.num_views}, {len(image)}, height, width]"
+                f"crop must return [{self.num_views}, {len(image)}, {sides}]"
             )
         return views
+
+    def pixels(self, height: int, width: int) -> int:
+        """Return how many pixels the views of an image of this size have; without a `view_size`, as
+        if each were the whole resized image."""
+        size = self.view_size or resized(height, width, self.scale_px)
+        return self.num_views * math.prod(size)
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         scores = classifier(views.flatten(0, 1))
@@ -82,7 +94,7 @@ def center(crop_px: int, *, scale_px: int) -> Crops:
         return center_crop(image, [crop_px])[None]
 
     _check_scales([scale_px], crop_px)
-    return Crops(crop, 1, scale_px)
+    return Crops(crop, 1, scale_px, (crop_px, crop_px))
 
 
 def whole(crop_px: int) -> Crops:
@@ -93,7 +105,8 @@ def whole(crop_px: int) -> Crops:
             raise InputError("evaluation=whole is for signals; choose evaluation=center")
         return image[None]
 
-    return Crops(crop, 1, scale_px=1)  # the height of a signal, which nothing resizes
+    scale_px = 1  # the height of a signal, which nothing resizes
+    return Crops(crop, 1, scale_px, (1, crop_px))
 
 
 def ten_view(
@@ -113,7 +126,7 @@ def ten_view(
         return torch.cat([five, five.flip(-1)])
 
     _check_scales([scale_px], crop_px)
-    return Crops(crops, 10, scale_px)
+    return Crops(crops, 10, scale_px, (crop_px, crop_px))
 
 
 @dataclass(frozen=True)
@@ -126,10 +139,16 @@ class Dense:
     crop_px: int
     scales_px: Mapping[int, float]
     mirror: bool = True
+    view_size: ClassVar[None] = None  # it follows the image's
 
     def views(self, image: Tensor, px: int) -> Tensor:
         view = resize_shorter(image, px)[None]
         return torch.cat([view, view.flip(-1)]) if self.mirror else view
+
+    def pixels(self, height: int, width: int) -> int:
+        """Return how many pixels the views of an image of this size have at the largest scale."""
+        size = resized(height, width, max(self.scales_px))
+        return math.prod(size) * (2 if self.mirror else 1)
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         network = of_rows(classifier.network)

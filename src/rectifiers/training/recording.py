@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rectifiers.evaluation.evaluate import Result, Scores, evaluate, save_scores
+from rectifiers.evaluation.evaluate import Result, Scores, evaluate, image_shapes, save_scores
 from rectifiers.evaluation.metrics import mean_log_scores
-from rectifiers.evaluation.protocols import Combined, Dense, TestProtocol
+from rectifiers.evaluation.protocols import Combined, Crops, Dense, TestProtocol
 from rectifiers.quadrature import describe
 from rectifiers.runs.config import PLACES
 from rectifiers.runs.folder import scores_path
@@ -65,8 +65,11 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
         scores = mean_log_scores(torch.stack([test.result.scores for test in tests]))
         tested = Result.from_scores(scores, labels)
 
-    cost = 0  # multiply-adds of all images, whose shapes may differ
-    for shape, count in Counter(images.shape(i) for i in range(number)).items():
+    # views of one size cost the same in every image
+    has_one_cost = isinstance(protocol, Crops) and protocol.view_size is not None
+    shapes = [images.shape(0)] if has_one_cost else image_shapes(images)
+    cost = 0  # multiply-adds of these images
+    for shape, count in Counter(shapes).items():
         cost += count * protocol.multiply_adds(classifier.network, *shape)
 
     path, kept = scores_path(run.folder, name), None
@@ -82,7 +85,7 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
         **tested.as_dict(),
         split="val" if run.source.test is None else "test",
         settings=target.as_dict(),
-        multiply_adds=round(cost / number),
+        multiply_adds=round(cost / len(shapes)),
         images_per_second=number / sum(test.seconds for test in tests),
         seconds=seconds,
         scores=kept.digest() if kept else None,

@@ -1,4 +1,5 @@
-"""A JPEG decoder in C that reads only a crop: bits equal to Pillow's, in a fraction of the time.
+"""A JPEG decoder in C that resizes, and reads only a crop where that is all that is needed: bits
+equal to Pillow's, in a fraction of the time.
 
 Pillow decodes and resizes a whole photograph, of which training uses a crop. Where the library is
 missing, and for files that it does not support, Pillow is used: since both give the same bits, the
@@ -9,6 +10,7 @@ It is called through ctypes, which releases the GIL.
 
 import ctypes
 import io
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -27,6 +29,16 @@ DONE = 0  # what the library's functions return where they did what they are for
 WARNING_BYTES = 200  # JMSG_LENGTH_MAX of libjpeg
 
 
+class View(ctypes.Structure):
+    """A view of an image for the library: see `struct view` in decoder.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int) for name in ("height", "width", "top", "left", "rows", "columns")],
+        ("mirrored", ctypes.c_int),
+        ("planes", ctypes.c_void_p),
+    ]
+
+
 @cache
 def _library() -> ctypes.CDLL | str:
     """Return the library, or the reason why it cannot be used."""
@@ -34,9 +46,9 @@ def _library() -> ctypes.CDLL | str:
 
 
 def _declare(library: ctypes.CDLL) -> str | None:
-    size, integer, pointer = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
     library.rectifiers_measure.argtypes = [ctypes.c_char_p, size, pointer, pointer]
-    library.rectifiers_crop.argtypes = [ctypes.c_char_p, size, *[integer] * 6, pointer]
+    library.rectifiers_read.argtypes = [ctypes.c_char_p, size, ctypes.c_int, pointer]
     library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, pointer, pointer]
     library.rectifiers_check.argtypes = [ctypes.c_char_p, size, ctypes.c_char_p]
     library.rectifiers_free.argtypes = [pointer]
@@ -55,7 +67,7 @@ def _agrees_with_pillow(library: ctypes.CDLL) -> bool:
         with Image.open(file) as image:
             expected = np.asarray(image.resize((80, 60), Image.Resampling.BILINEAR))[11:51, 23:63]
         out = torch.empty(3, 40, 40, dtype=torch.uint8)
-        if not _crop(library, file.getvalue(), (60, 80), (11, 23), False, out):
+        if not _read(library, file.getvalue(), [_view((60, 80), (11, 23), False, out)]):
             return False
         if not np.array_equal(out.permute(1, 2, 0).numpy(), expected):
             return False
@@ -75,7 +87,7 @@ def unavailable_reason() -> str | None:
 
 
 def read_size(jpeg: bytes) -> tuple[int, int] | None:
-    """Return the height and width of a JPEG file that `crop` may handle; None for any other
+    """Return the height and width of a JPEG file that the library may decode; None for any other
     content."""
     library = _library()
     if not isinstance(library, ctypes.CDLL):
@@ -92,31 +104,40 @@ def crop(
     does not support.
 
     size: height and width to which the whole image is resized; corner: row and column of the crop's
-    first pixel in the resized image; out: uint8 [3, side, side], contiguous, undefined after False.
+    first pixel in the resized image; out: uint8 [3, rows, columns], contiguous, undefined after
+    False.
     Of files with restart markers (`tile`) only the part under the crop is read.
 
     A file is supported only where the result is certain to equal Pillow's: every marker to the end
     of the image is checked, and any warning of libjpeg's means False."""
     library = _library()
-    return isinstance(library, ctypes.CDLL) and _crop(library, jpeg, size, corner, mirrored, out)
+    if not isinstance(library, ctypes.CDLL):
+        return False
+    return _read(library, jpeg, [_view(size, corner, mirrored, out)])
 
 
-def _crop(
-    library: ctypes.CDLL,
-    jpeg: bytes,
-    size: tuple[int, int],
-    corner: tuple[int, int],
-    mirrored: bool,
-    out: Tensor,
-) -> bool:
-    side = out.shape[-1]
-    if out.shape != (3, side, side) or out.dtype != torch.uint8 or not out.is_contiguous():
+def resize(jpeg: bytes, sizes: Sequence[tuple[int, int]]) -> list[Tensor] | None:
+    """Return a JPEG file resized to each of `sizes` (height, width), uint8 [3, height, width], with
+    Pillow's bits; None for files that `crop` does not support. It is decoded once."""
+    library = _library()
+    if not isinstance(library, ctypes.CDLL):
+        return None
+    images = [torch.empty(3, *size, dtype=torch.uint8) for size in sizes]
+    views = [_view(size, (0, 0), False, image) for size, image in zip(sizes, images, strict=True)]
+    return images if _read(library, jpeg, views) else None
+
+
+def _view(size: tuple[int, int], corner: tuple[int, int], mirrored: bool, out: Tensor) -> View:
+    """Return what the library is to write into `out`: see `crop`."""
+    if out.dim() != 3 or len(out) != 3 or out.dtype != torch.uint8 or not out.is_contiguous():
         raise ValueError(
-            f"out is {out.dtype} {tuple(out.shape)}; it must be contiguous uint8 [3, side, side]"
+            f"out is {out.dtype} {tuple(out.shape)}; it must be contiguous uint8 [3, rows, columns]"
         )
-    outcome = library.rectifiers_crop(
-        jpeg, len(jpeg), *size, *corner, side, mirrored, out.data_ptr()
-    )
+    return View(*size, *corner, *out.shape[1:], mirrored, out.data_ptr())
+
+
+def _read(library: ctypes.CDLL, jpeg: bytes, views: Sequence[View]) -> bool:
+    outcome = library.rectifiers_read(jpeg, len(jpeg), len(views), (View * len(views))(*views))
     return outcome == DONE
 
 

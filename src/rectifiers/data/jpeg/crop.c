@@ -1,4 +1,4 @@
-/* A resized crop of a JPEG file: decodes the region that the crop's resize reads, and resizes only that. */
+/* Resized views of a JPEG file: decodes once the region that their resizes read, and resizes only that. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,18 +17,25 @@ struct jpeg_error_mgr *set_trap(struct trap *trap) {
     return manager;
 }
 
+/* The resize of one view. */
+struct resize {
+    struct taps rows, columns;
+    int32_t *sums;    /* of one output line */
+    uint8_t *resized; /* the region's rows at the view's width */
+};
+
 /* Everything that one call owns, so that a jump out of libjpeg leaves nothing behind. */
 struct work {
     struct jpeg_decompress_struct decoder;
     struct trap trap;
     struct layout layout;
-    struct taps rows, columns;
+    int count; /* of views */
+    const struct view *views;
+    struct resize *resizes;
     size_t *starts;     /* of the restart intervals */
     uint8_t *assembled; /* a smaller JPEG of the tiles that are needed */
     uint8_t *pixels;    /* four decoded rows of RGBX */
     int32_t *groups;    /* the same, interleaved */
-    int32_t *sums;      /* of one output line */
-    uint8_t *resized;   /* the region's rows at the crop's width */
 };
 
 #define CONTEXT_PX 2    /* chroma is interpolated from the neighbours' too */
@@ -134,9 +141,33 @@ static enum outcome start_decoder(struct work *work, const uint8_t *jpeg, size_t
     return DONE;
 }
 
-/* Decode the rows of `need`, four at a time, and resize them to the crop. */
-static enum outcome decode(struct work *work, const uint8_t *jpeg, size_t size, struct box need, int mirrored,
-                           uint8_t *planes) {
+/* Prepare the resize of every view, and leave in `need` the part of the image that they read. */
+static enum outcome plan(struct work *work, struct box *need) {
+    int height = work->layout.height, width = work->layout.width;
+    *need = (struct box){height, 0, width, 0};
+    for (int i = 0; i < work->count; i++) {
+        const struct view *view = work->views + i;
+        struct taps *rows = &work->resizes[i].rows, *columns = &work->resizes[i].columns;
+        if (view->rows < 1 || view->top < 0 || view->top > view->height - view->rows) return NOT_HANDLED;
+        if (view->columns < 1 || view->left < 0 || view->left > view->width - view->columns) return NOT_HANDLED;
+
+        /* Pillow shrinks columns before rows where that leaves fewer; its rule is its own, so such tall images are too. */
+        if (height > view->height && height - view->height >= 2 * (width - view->width)) return NOT_HANDLED;
+
+        enum outcome outcome = make_taps(rows, width, view->width, view->left, view->columns);
+        if (outcome == DONE) outcome = make_taps(columns, height, view->height, view->top, view->rows);
+        if (outcome != DONE) return outcome;
+
+        need->top = least(need->top, columns->first[0]);
+        need->bottom = most(need->bottom, columns->first[view->rows - 1] + columns->count[view->rows - 1]);
+        need->left = least(need->left, rows->first[0]);
+        need->right = most(need->right, rows->first[view->columns - 1] + rows->count[view->columns - 1]);
+    }
+    return DONE;
+}
+
+/* Decode the rows of `need`, four at a time, and resize them to the views. */
+static enum outcome decode(struct work *work, const uint8_t *jpeg, size_t size, struct box need) {
     struct jpeg_decompress_struct *decoder = &work->decoder;
     struct box box = with_context(need, work->layout.height, work->layout.width), frame;
     int left;
@@ -144,13 +175,18 @@ static enum outcome decode(struct work *work, const uint8_t *jpeg, size_t size, 
     if (outcome == DONE) outcome = start_decoder(work, jpeg, size, frame, box, need, &left);
     if (outcome != DONE) return outcome;
 
-    size_t line = 4 * (size_t)decoder->output_width, row_size = 4 * (size_t)work->rows.outputs;
+    size_t line = 4 * (size_t)decoder->output_width;
     int rows = need.bottom - need.top;
     work->pixels = malloc(4 * line);
     work->groups = aligned_alloc(64, 16 * sizeof(int32_t) * (size_t)decoder->output_width);
-    work->sums = aligned_alloc(64, 16 * sizeof(int32_t) * (size_t)work->rows.outputs);
-    work->resized = malloc(row_size * (size_t)(rows + 3));
-    if (!work->pixels || !work->groups || !work->sums || !work->resized) return NO_MEMORY;
+    if (!work->pixels || !work->groups) return NO_MEMORY;
+    for (int i = 0; i < work->count; i++) {
+        struct resize *resize = work->resizes + i;
+        size_t columns = (size_t)work->views[i].columns;
+        resize->sums = aligned_alloc(64, 16 * sizeof(int32_t) * columns);
+        resize->resized = malloc(4 * columns * (size_t)(rows + 3));
+        if (!resize->sums || !resize->resized) return NO_MEMORY;
+    }
 
     for (int row = 0; row < rows; row += 4) {
         int count = least(4, rows - row);
@@ -159,46 +195,53 @@ static enum outcome decode(struct work *work, const uint8_t *jpeg, size_t size, 
             if (jpeg_read_scanlines(decoder, &pixels, 1) != 1) return NOT_HANDLED;
         }
         interleave_rows(work->pixels, line, count, work->groups);
-        resample_rows(work->groups, left, &work->rows, mirrored, work->sums, work->resized + row_size * (size_t)row);
+        for (int i = 0; i < work->count; i++) {
+            struct resize *resize = work->resizes + i;
+            uint8_t *to = resize->resized + 4 * (size_t)work->views[i].columns * (size_t)row;
+            resample_rows(work->groups, left, &resize->rows, work->views[i].mirrored, resize->sums, to);
+        }
     }
-    resample_columns(work->resized, need.top, work->rows.outputs, &work->columns, work->sums, planes);
+    for (int i = 0; i < work->count; i++) {
+        const struct resize *resize = work->resizes + i;
+        const struct view *view = work->views + i;
+        resample_columns(resize->resized, need.top, view->columns, &resize->columns, resize->sums, view->planes);
+    }
     return DONE;
 }
 
-int rectifiers_crop(const uint8_t *jpeg, size_t size, int height, int width, int top, int left, int side, int mirrored,
-                    uint8_t *planes) {
+int rectifiers_read(const uint8_t *jpeg, size_t size, int count, const struct view *views) {
     struct work work;
     memset(&work, 0, sizeof work);
     volatile enum outcome outcome = read_layout(jpeg, size, &work.layout);
-    if (outcome != DONE) return outcome;
-    if (side < 1 || top < 0 || left < 0 || top > height - side || left > width - side) return NOT_HANDLED;
+    if (outcome != DONE || count < 1) return NOT_HANDLED;
 
-    /* Pillow shrinks columns before rows where that leaves fewer; its rule is its own, so such tall images are its too. */
-    if (work.layout.height > height && work.layout.height - height >= 2 * (work.layout.width - width))
-        return NOT_HANDLED;
-
+    work.views = views;
+    work.resizes = calloc((size_t)count, sizeof *work.resizes);
+    if (!work.resizes) return NO_MEMORY;
+    work.count = count;
     work.decoder.err = set_trap(&work.trap);
-    outcome = make_taps(&work.rows, work.layout.width, width, left, side);
-    if (outcome == DONE) outcome = make_taps(&work.columns, work.layout.height, height, top, side);
+    struct box need;
+    outcome = plan(&work, &need);
     if (outcome == DONE) {
-        struct box need = {work.columns.first[0], work.columns.first[side - 1] + work.columns.count[side - 1],
-                           work.rows.first[0], work.rows.first[side - 1] + work.rows.count[side - 1]};
         if (setjmp(work.trap.escape)) {
             outcome = NOT_HANDLED;
         } else {
             jpeg_create_decompress(&work.decoder);
-            outcome = decode(&work, jpeg, size, need, mirrored, planes);
+            outcome = decode(&work, jpeg, size, need);
         }
         jpeg_destroy_decompress(&work.decoder);
     }
 
-    free_taps(&work.rows);
-    free_taps(&work.columns);
+    for (int i = 0; i < count; i++) {
+        free_taps(&work.resizes[i].rows);
+        free_taps(&work.resizes[i].columns);
+        free(work.resizes[i].sums);
+        free(work.resizes[i].resized);
+    }
+    free(work.resizes);
     free(work.starts);
     free(work.assembled);
     free(work.pixels);
     free(work.groups);
-    free(work.sums);
-    free(work.resized);
     return outcome;
 }

@@ -1,6 +1,6 @@
-/* JPEG files as training reads them: only what a crop needs, bit for bit what Pillow makes of the whole.
+/* JPEG files as training and testing read them: only what the views need, bit for bit what Pillow makes of the whole.
 
-   crop.c decodes and resizes a crop, by way of layout.c (markers) and resample.c (the resize). tile.c adds restart
+   crop.c decodes and resizes views, by way of layout.c (markers) and resample.c (the resize). tile.c adds restart
    markers to a file, so that a crop can skip the rest of it, and check.c finds damage.
 
    Every function returns DONE, or says why the caller has to take the reference path (Pillow). None of them writes to
@@ -36,7 +36,7 @@ enum marker {
     COMMENT = 0xFE,
 };
 
-#define LARGEST_PIXELS 89478485 /* Pillow's limit for a decompression bomb: the reference refuses what is larger */
+#define LARGEST_PIXELS 89000000 /* that of data/images.py: the reference refuses what is larger */
 
 /* What the markers of a sequential 8-bit JPEG with one scan say. */
 struct layout {
@@ -46,6 +46,12 @@ struct layout {
     int restart_mcus;           /* between two restart markers; 0 where there are none */
     size_t height_at;           /* offset of the frame's height, two bytes; its width follows */
     size_t scan_at;             /* offset of the first entropy-coded byte */
+};
+
+/* A part of the image as it is when resized to `height` x `width`: `rows` x `columns` px from (top, left) on. */
+struct view {
+    int height, width, top, left, rows, columns, mirrored;
+    uint8_t *planes; /* where it goes, [3][rows][columns] */
 };
 
 /* Rows and columns of pixels, the second bound excluded. */
@@ -91,8 +97,7 @@ void resample_columns(const uint8_t *rows, int top, int width, const struct taps
 #define INTERFACE __attribute__((visibility("default")))
 INTERFACE const char *rectifiers_source_hash(void);
 INTERFACE int rectifiers_measure(const uint8_t *jpeg, size_t size, int *height, int *width);
-INTERFACE int rectifiers_crop(const uint8_t *jpeg, size_t size, int height, int width, int top, int left, int side,
-                              int mirrored, uint8_t *planes);
+INTERFACE int rectifiers_read(const uint8_t *jpeg, size_t size, int count, const struct view *views);
 INTERFACE int rectifiers_tile(const uint8_t *jpeg, size_t size, uint8_t **tiled, size_t *tiled_size);
 /* `text` takes libjpeg's warning of damaged data, or nothing, and has room for JMSG_LENGTH_MAX characters. */
 INTERFACE int rectifiers_check(const uint8_t *jpeg, size_t size, char *text);

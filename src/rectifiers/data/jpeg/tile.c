@@ -18,7 +18,7 @@ static int interval(int mcus, int width) {
     return best;
 }
 
-/* Whether the luma and chroma samplings are those that `rectifiers_crop` reads. */
+/* Whether the luma and chroma samplings are those that `rectifiers_read` reads. */
 static int handled(const struct jpeg_decompress_struct *source) {
     const jpeg_component_info *parts = source->comp_info;
     if ((int64_t)source->image_height * source->image_width > LARGEST_PIXELS || source->arith_code) return 0;
