@@ -221,23 +221,23 @@ def claim_runs_of_tables() -> list[records.Record]:
 def experiments() -> str:
     """Return the text of experiments.yaml, as conf/ says it: the hashes of the paper's rows, the
     protocols' settings by data, the sizes of Table 3's networks."""
-    from rectifiers.cli.composition import compose_job  # which leaves conf/local out
+    from rectifiers.cli.composition import WITHOUT_LOCAL, composed
     from rectifiers.models.rows import size
 
     registry: dict[str, dict[str, Any]] = {"experiments": {}, "settings": {}, "networks": {}}
     for path in sorted((CONF / "experiment").rglob("*.yaml")):
         name = path.relative_to(CONF / "experiment").with_suffix("").as_posix()
-        config, _ = compose_job((f"experiment={name}",))
+        config = composed([f"experiment={name}", WITHOUT_LOCAL])
         registry["experiments"][name] = described(science(config))
 
     for path in sorted((CONF / "data").glob("*.yaml")):
         # calibration has five protocols at once
-        config, _ = compose_job((f"data={path.stem}", "evaluation=calibration"))
+        config = composed([f"data={path.stem}", "evaluation=calibration", WITHOUT_LOCAL])
         protocols = config.evaluation.protocols
         registry["settings"][path.stem] = {name: p.as_dict() for name, p in protocols.items()}
 
     for option in tables.TABLE_3.values():
-        config, _ = compose_job(("data=imagenet", f"model={option}"))
+        config = composed(["data=imagenet", f"model={option}", WITHOUT_LOCAL])
         registry["networks"][option] = size(config.model.layers(1000), channels=3, input_px=224)
     return yaml.safe_dump(registry, sort_keys=True)
 

@@ -103,6 +103,20 @@ def test_every_task_is_what_its_hash_says(monkeypatch) -> None:
             entry.config(task.model_copy(update={"overrides": ("model=mlp",)}))
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["init=torch_default"],  # which has a key that all rules have
+        ["activation=dks", "init=delta_orthogonal"],
+        ["activation=leaky_relu", "activation.slope=0.2", "init.bias=0.1"],
+        ["activation=torch.nn.Mish", "init=sparse"],
+    ],
+)
+def test_entries_are_read_as_they_are_composed(arguments: list[str]) -> None:
+    entry, name = Entry.of(arguments), "cifar_small14"  # whose model sets a key of init
+    assert entry.configs()[name] == entry.config(benchmark().tasks[name])
+
+
 def test_runs_of_cards_have_their_folder() -> None:
     task = benchmark().tasks["deep50"]
     for places, folder in ((), "runs/cards"), (["runs_dir=mine"], "mine"):

@@ -16,13 +16,16 @@ from rectifiers.cli.composition import compose_job
 from rectifiers.cli.runner import Overrides
 from rectifiers.runs.config import FREE, PATHS, RunConfig
 from rectifiers.runs.identity import run_id, science, without
+from rectifiers.runs.options import options
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.ranges import Count, Positive, Range
 from rectifiers.runtime.schema import JsonObject, Section, checked
 
 DEFINITION = Path(__file__).with_name("v3.yaml")
 VARIED = ("activation", "init", "seed", "optim.lr")  # what a task's hash leaves out
-ENTRY_GROUPS = ("activation", "init")  # whose keys an entry may choose
+DEFAULTS = {"activation": "relu", "init": "he"}  # options of an entry that does not choose
+ENTRY_GROUPS = tuple(DEFAULTS)  # whose keys an entry may choose
 FUNCTION = "relu"  # the option whose `_target_` a function of the user's replaces
 # what may be given besides: none of it moves a number
 PLACES = ("trainer", *(key for key in FREE if key != "evaluation"))
@@ -192,10 +195,12 @@ class Entry:
 
     def configs(self) -> dict[str, RunConfig]:
         """Return the configuration of its runs of each task, at one rate and seed. Composing takes
-        0.1 s, so the entry is composed with one task alone, and each task once for all entries."""
+        0.1 s, so each task is composed once for all entries, and an entry of options alone is
+        read."""
         tasks, relu = benchmark().tasks, Entry(("activation=relu",), self.places)
         first = next(iter(tasks.values()))
-        own, shared = self.config(first).as_dict(), relu.config(first).as_dict()
+        shared = relu.config(first).as_dict()
+        own = self._read_groups(shared) or self.config(first).as_dict()
 
         configs = {}
         for name, task in tasks.items():
@@ -204,6 +209,26 @@ class Entry:
             groups = {g: _laid_over(fixed[g], own[g], shared[g]) for g in ENTRY_GROUPS}
             configs[name] = config.replaced(groups)
         return configs
+
+    def _read_groups(self, shared: JsonObject) -> JsonObject | None:
+        """Return the settings of the entry's groups by the files of its options, whose keys take
+        the place of the default option's in `shared`; None for an entry with more than options,
+        which has to be composed."""
+        chosen = {**DEFAULTS, **dict(override.split("=", 1) for override in self.overrides)}
+        if any(option not in options(group) for group, option in chosen.items()):
+            return None
+
+        groups = {}
+        for group, default in DEFAULTS.items():
+            replaced = _settings_of(group, default)
+            kept = {k: value for k, value in shared[group].items() if k not in replaced}
+            groups[group] = {**kept, **_settings_of(group, chosen[group])}
+        return groups
+
+
+@functools.cache
+def _settings_of(group: str, option: str) -> JsonObject:
+    return load_yaml((CONF / group / f"{option}.yaml").read_text())
 
 
 def _laid_over(of_task: JsonObject, own: JsonObject, shared: JsonObject) -> JsonObject:

@@ -46,6 +46,7 @@ ONLY_TRAINABILITY = (
 )
 GAINS_NOTHING = "{arm} gains nothing over no activation here (difference of errors: {gap})."
 MENTION = re.compile(r"\bclaim/(\w+)")
+_SETTINGS: dict[str, str] = {}  # by run
 
 
 def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
@@ -297,8 +298,11 @@ def _settings(runs: Iterable[TrainingRecord]) -> set[str]:
 
 
 def _setting(run: TrainingRecord) -> str:
-    """What runs share that differ in activation, learning rate and seed alone."""
-    return arm_hash(without(run.science, ("activation", "optim.lr")))
+    """What runs share that differ in activation, learning rate and seed alone; kept by run, for
+    every claim asks it of every run."""
+    if run.run not in _SETTINGS:
+        _SETTINGS[run.run] = arm_hash(without(run.science, ("activation", "optim.lr")))
+    return _SETTINGS[run.run]
 
 
 def _activation(claim: Claim, arm: str) -> str:

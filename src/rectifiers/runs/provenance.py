@@ -89,7 +89,21 @@ def has_commit(commit: str) -> bool | None:
 def commits_of(path: str) -> list[str]:
     """Return the commits that changed a file of the checkout, the latest first; none outside a
     checkout."""
-    return (git("log", "--format=%H", "--", path, at=CHECKOUT) or "").split() if CHECKOUT else []
+    return _history().get(path, [])
+
+
+@cache
+def _history() -> dict[str, list[str]]:
+    """Return the commits that changed each file of the checkout: to ask git once takes 0.1 s, and
+    for each of a hundred files 5 s. A merge counts where it differs from all that it merges."""
+    options = ("-c", "--name-only", "--no-renames", "--format=%x00%H")
+    text = git("log", *options, at=CHECKOUT) if CHECKOUT else None
+    commits: dict[str, list[str]] = {}
+    for part in (text or "").split("\0"):
+        commit, *paths = part.split("\n")
+        for path in paths:
+            commits.setdefault(path, []).append(commit)
+    return commits
 
 
 def provenance(
