@@ -23,7 +23,7 @@ QUICK := 'not process and not slow and not gpu'
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-changed test-all test-slow test-gpu lint types format data verify-data docs check table claims card bench bench-gpu dist lock clean
+.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs check table claims card bench bench-gpu dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,10 +62,6 @@ train: $(READY) $(LIBRARY) ## train with PReLU and He initialisation, test, repo
 
 test: lint types $(LIBRARY) ## lint, types and quick tests: minutes on two cores
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m $(QUICK)
-
-test-changed: $(VENV)/.dev $(LIBRARY) ## quick tests of what differs from main: half a minute
-	@tests=$$($(BIN)/python tests/support/changed.py) && \
-		$(BIN)/python -m pytest -n 2 --dist worksteal -m $(QUICK) $$tests
 
 test-all: test $(VENV)/.docs ## make test, and the tests that start programs or several ranks
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'process and not slow and not gpu'

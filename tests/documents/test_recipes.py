@@ -38,15 +38,6 @@ def test_named_make_targets_exist() -> None:
     assert used <= targets
 
 
-def test_named_files_exist() -> None:
-    named = TEXT + "".join(path.read_text() for path in ROOT.glob("*.md"))
-    written = {name for name, _ in FILES}
-    for path in set(
-        re.findall(r"\b((?:scripts|conf|pipelines|src|tests)/[\w./-]*\.(?:py|yaml|sbatch))", named)
-    ):
-        assert path in written or (ROOT / path).exists(), path
-
-
 def test_settings_that_are_not_run_here_exist() -> None:
     blocks = "\n".join(BLOCK.findall(TEXT)).replace("\\\n", " ")
     shown = re.findall(
