@@ -61,7 +61,6 @@ def test_questions_are_answered_without_the_heavy_imports(question: list[str]) -
 REFUSED = [
     (["activaton=prelu"], ["activaton", "activation?"]),
     (["activation=perlu"], ["activation=perlu", "activation=prelu?"]),
-    (["init=kaiming"], ["init=kaiming", "init=he?"]),
     (["experiment=table2/prelo"], ["experiment=table2/prelo", "experiment=table2/prelu?"]),
     (["optim.lrr=1"], ["optim.lrr", "optim.lr?"]),
     (["max_epochs=3"], ["max_epochs", "trainer.max_epochs?"]),
@@ -73,15 +72,10 @@ REFUSED = [
     (["activation=relu,gelu"], ["activation=relu,gelu", "--multirun"]),
     (["seed=[1"], ["seed=[1", "brackets"]),
     (["optim.lr=abc"], ["optim.lr=abc", "number"]),
-    (["trainer.strategy=ddp"], ["trainer.strategy", "trainer.devices"]),
-    (["trainer.max_epoch=1"], ["trainer.max_epoch", "trainer.max_epochs"]),
-    (["trainer.gradient_clip_val=abc"], ["trainer.gradient_clip_val=abc", "number"]),
     (["trainer.max_epochs=1,2"], ["error: trainer.max_epochs=1,2 gives several values"]),
     (["trainer.limit_train_batches=1.0"], ["trainer.limit_train_batches=1.0", "fraction"]),
     (["trainer.limit_train_batches=0"], ["trainer.limit_train_batches=0", "at least 1"]),
     (["=1"], ["=1 has no key"]),
-    (["+=1"], ["+=1 has no key"]),
-    (["trainer=1"], ["invalid trainer: 1", "cpu"]),
     (["activation=folder/file.f"], ["did you mean activation=folder.file.f?"]),
     (["logger.wandb.project=x"], ["logger.wandb.project", "logger=wandb", "add that"]),
     (["logger=wandb", "logger.wandb.projct=x"], ["did you mean logger.wandb.project of"]),
@@ -228,18 +222,6 @@ def test_a_sweep_runs_each_of_its_runs_once(tmp_path: Path) -> None:
     assert second.stdout.count("This run exists already. rerun=true runs it again.") == 9
     assert "'torch'" not in second.stdout  # what is done is answered without it
     assert [p.stat().st_mtime_ns for p in paths] == stamps
-    # the last run of the sweep is the same run as one alone
-    folders = (f"runs_dir={tmp_path}/alone", f"cache_dir={tmp_path}/c")
-    alone = train(*small, *folders, "activation=prelu_shared", "seed=2")
-    assert alone.returncode == 0, alone.stderr
-    one = json.loads(next(tmp_path.glob("alone/[0-9a-f]*/record.json")).read_text())
-    typed = [typed for typed in small if not typed.startswith("logger")]
-    assert one["overrides"] == [*typed, "activation=prelu_shared", "seed=2"]
-    same = json.loads((tmp_path / "runs" / one["run"] / "record.json").read_text())
-    for name, result in one["protocols"].items():
-        assert result["correct_mask"] == same["protocols"][name]["correct_mask"]
-        assert result["nll"] == same["protocols"][name]["nll"]
-    assert [r["train_loss"] for r in one["history"]] == [r["train_loss"] for r in same["history"]]
 
 
 @pytest.mark.process

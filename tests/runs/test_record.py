@@ -76,7 +76,6 @@ def put(content: Any, key: str, value: Any) -> str:
 
 
 DEEP = "[" * 800 + "]" * 800
-BRACKETS = "[" * 200_000
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,6 @@ BRACKETS = "[" * 200_000
         ("diverged", '{"step": 1, "layer": "fc"}', "diverged "),
         ("slopes.conv1.median", "0.2", r"slopes\.conv1\.median"),
         ("protocols.center.num_images", "6", "top1_error_pct "),
-        ("protocols.center.num_images", '"5"', "num_images"),
         ("protocols.center.top1_error_pct", "40.1", "top1_error_pct "),
         ("protocols.center.top5_correct", "null", "top5_error_pct "),
         ("protocols.center.by_scale.36.top1_correct", "1", r"by_scale\.36"),
@@ -107,31 +105,23 @@ BRACKETS = "[" * 200_000
         ("protocols.center.correct_mask", '"c1"', "correct_mask "),
         ("wall_s", "NaN", "expected value"),
         ("wall_s", "-1.0", "wall_s=-1"),
-        ("protocols.center.seconds", "-0.5", "seconds=-0.5"),
         ("protocols.center.nll", "-0.1", "nll=-0.1"),
         ("protocols.center.brier", "2.1", "brier=2.1"),
-        ("protocols.center.brier", "-0.1", "brier=-0.1"),
         ("protocols.center.ece", "1.1", "ece=1.1"),
-        ("protocols.center.ece", "-0.1", "ece=-0.1"),
         ("init_report.0.std_asked", "-0.1", "std_asked=-0.1"),
-        ("init_report.0.std_drawn", "-0.1", "std_drawn=-0.1"),
         ("slopes.conv1.std", "-0.1", "std=-0.1"),
         ("slopes.conv1.std", "0.1", r"slopes\.conv1: std "),
         ("slopes.conv1.mean", "0.3", r"slopes\.conv1: mean "),
-        ("slopes.conv1.min", "0.3", r"slopes\.conv1: mean "),
         ("history.0.train_loss", "-1.0", "train_loss=-1"),
         ("history.0.val/loss", "-1.0", "val/loss=-1"),
         ("history.0.val/top1_error_pct", "101.0", "val/top1_error_pct=101"),
-        ("history.0.seconds", "-1.0", "seconds=-1"),
         ("history.0.response_std/conv1", "-1.0", "response_std/conv1=-1"),
         ("history.0.active_share/conv1", "1.5", "active_share/conv1=1.5"),
         ("history.0.dead_units/conv1", "-1", "dead_units/conv1=-1"),
         ("provenance.machine.threads", "0", "threads=0"),
-        ("provenance.machine.cores", "-2", "cores=-2"),
         ("protocols.center.settings", '{"scale": 1e999}', "out of range float"),
         ("images.train", "1" + "0" * 400, r"images\.train"),
         ("science.init", DEEP, "recursion limit"),
-        ("compute", BRACKETS, "recursion limit"),
     ],
 )
 def test_bad_record_is_refused(tmp_path: Path, key: str, value: str, named: str) -> None:

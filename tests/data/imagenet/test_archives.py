@@ -66,15 +66,12 @@ HOSTILE = [
     (tar_of(("a1.JPEG\n", b"x")), rf"'a1\.JPEG\\n' {FOREIGN}"),
     (tar_of(("a" * 3_000_000, b"x")), rf"'a{{119}} {FOREIGN}"),
     (tar_of(special("a1.JPEG", tarfile.SYMTYPE, "/etc/passwd")), rf"'a1\.JPEG' {FOREIGN}"),
-    (tar_of(special("a1.JPEG", tarfile.LNKTYPE, "a2.JPEG")), FOREIGN),
-    (tar_of(special("a1.JPEG", tarfile.DIRTYPE)), FOREIGN),
     (tar_of(("a1.JPEG", b"x"), ("a1.JPEG", b"y")), rf"'a1\.JPEG' {FOREIGN}"),
     (tar_of(*((f"a{i}.JPEG", b"x") for i in range(4))), rf"'a3\.JPEG' {FOREIGN}"),
     (tar_of(("a1.JPEG", bytes(1001))), rf"'a1\.JPEG' {FOREIGN}"),
     (tar_of(("a1.JPEG", bytes(900)))[:1000], rf"'a1\.JPEG' {FOREIGN}"),
     (tar_of(special("a1.JPEG", tarfile.REGTYPE, size=-1)), rf"{FOREIGN}|cannot be read as a"),
     (special("a1", tarfile.GNUTYPE_LONGNAME).tobuf() * 1500, "cannot be read as a tar"),
-    (b"", "cannot be read as a tar"),
     (b"no tar at all" * 100, "cannot be read as a tar"),
 ]
 
