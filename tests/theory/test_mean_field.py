@@ -1,9 +1,7 @@
-"""Mean field theory: the maps against closed forms and wide random networks, their fixed points,
-and refusals."""
+"""Mean field theory: the maps against closed forms, their fixed points, and refusals."""
 
 import doctest
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -79,33 +77,6 @@ def test_chi_1_is_the_growth_of_gradients(name: str) -> None:
     he = 1 / moments(activation).second
     expected = stability(activation, 10).chi
     assert M.chi_1(activation, 1.0, weight_variance=he) == pytest.approx(expected, rel=1e-12)
-
-
-def wide_networks(activation, layers: int, weights: float, biases: float) -> list[Any]:
-    """Return q and c of the responses to two orthogonal inputs of variance 1, by layer: 40 networks
-    of 300 units."""
-    draw, draws, width = torch.Generator().manual_seed(1), 40, 300
-    y, found = torch.randn(draws, 2, width, generator=draw), []
-    for _ in range(layers):
-        weight = torch.randn(draws, width, width, generator=draw) * math.sqrt(weights / width)
-        bias = torch.randn(draws, 1, width, generator=draw) * math.sqrt(biases)
-        y = activation(y) @ weight + bias
-        q = y.square().mean((0, 2))
-        found.append((float(q.mean()), float((y[:, 0] * y[:, 1]).mean() / q.prod().sqrt())))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("activation", "weights", "biases"), [(nn.Tanh(), 2.5, 0.1), (nn.ReLU(), 1.5, 0.3)]
-)
-def test_wide_networks_follow_both_maps(activation, weights: float, biases: float) -> None:
-    """Within 7 % and 0.04, three standard deviations and more: fewer than one of 100 seeds would
-    fail."""
-    both, q, c = {"weight_variance": weights, "bias_variance": biases}, 1.0, 0.0
-    for found_q, found_c in wide_networks(activation, 6, weights, biases):
-        q, c = M.variance_map(activation, q, **both), M.correlation_map(activation, c, q, **both)
-        assert found_q == pytest.approx(q, rel=0.07)
-        assert found_c == pytest.approx(c, abs=0.04)
 
 
 def test_fixed_point_is_where_the_variance_goes() -> None:
