@@ -72,27 +72,9 @@ def test_shaped_functions_are_not_taken_for_rectifiers() -> None:
     assert second < 3.96
 
 
-def test_tailored_slope_gives_the_asked_similarity() -> None:
-    activation, c = A.tat_leaky_relu(4, depth=30, similarity=0.7), 0.0
-    for _ in range(30):
-        c = M.correlation_map(activation, c, 1.0, weight_variance=1.0)
-    assert c == pytest.approx(0.7, abs=1e-4)  # its kink costs the power series that much
-
-
 def test_shallow_networks_get_a_plain_relu() -> None:
     y = torch.randn(100, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(A.tat_leaky_relu(1, depth=5)(y), math.sqrt(2) * y.relu())
-
-
-def test_fifty_shaped_layers_tell_inputs_apart() -> None:
-    def end(activation: torch.nn.Module, weight_variance: float) -> float:
-        c = 0.5
-        for _ in range(50):
-            c = M.correlation_map(activation, c, 1.0, weight_variance=weight_variance)
-        return c
-
-    assert end(A.relu(1), 2.0) > 0.98
-    assert end(A.dks(1, depth=50), 1.0) < 0.6
 
 
 def described(config: RunConfig) -> str | None:
