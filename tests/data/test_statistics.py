@@ -106,16 +106,10 @@ def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:
         assert torch.equal(load_or_fit(tmp_path, "key", lambda: right).scale, right.scale)
         assert torch.equal(load_preprocess(path).scale, right.scale)
     save_preprocess(right, path)
-    for position in range(0, path.stat().st_size, 97):
-        content = bytearray(path.read_bytes())
-        content[position] ^= 0xFF
-        (tmp_path / "bent.pt").write_bytes(content)
-        try:
-            bent = load_preprocess(tmp_path / "bent.pt").fitted()
-        except InputError:
-            continue
-        assert all(
-            torch.equal(bent[name], right.fitted()[name]) for name in ("offset", "scale", "matrix")
-        )
+    content = bytearray(path.read_bytes())
+    content[content.index(bytes(whole["matrix"].untyped_storage())[:64])] ^= 1
+    (tmp_path / "bent.pt").write_bytes(content)
+    with pytest.raises(InputError, match=r"bent\.pt cannot be read"):
+        load_preprocess(tmp_path / "bent.pt")
     with pytest.raises(InputError, match=r"none\.pt cannot be read .*no regular file"):
         load_preprocess(tmp_path / "none.pt")
