@@ -3,7 +3,6 @@
 import importlib
 import json
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,17 +102,13 @@ def test_diverged_run_has_no_loss(study) -> None:
     assert json.loads(json.dumps(run, allow_nan=False)) == run
 
 
-@pytest.mark.parametrize("size", [0, 100, 10_399])
-def test_text_shorter_than_a_batch_is_refused(study, size: int) -> None:
-    study.TEXT.write_bytes(b"a" * size)
+def test_text_shorter_than_a_batch_is_refused(study) -> None:
+    study.TEXT.write_bytes(b"a" * 10_399)
     with pytest.raises(InputError, match=r"give a text of at least 10,400") as raised:
         study.Text()
     assert "\n" not in str(raised.value)
     study.TEXT.write_bytes(b"a" * 10_400)
     study.train(study.Text(), "none", 1, 1e-3, 0)
-
-
-def test_text_that_is_missing_is_named(study) -> None:
     study.TEXT.unlink()
     with pytest.raises(InputError, match=r"text\.txt is not there"):
         study.Text()
@@ -165,7 +160,6 @@ def test_files_of_two_folders_are_joined(study, page) -> None:
     page.RUNS.write_text("".join(sorted(f"{json.dumps(run)}\n" for run in both)))
     assert len(page.read_runs()) == len(whole)
     assert {run["seconds"] for run in page.read_runs()} == {1.0}  # the first of two
-    assert page.answer(page.read_runs()) == page.answer(whole)
 
 
 def test_runs_of_another_text_are_refused(study, monkeypatch) -> None:
@@ -189,21 +183,28 @@ def test_long_runs_wait_for_the_best_slope(study, monkeypatch) -> None:
         study.measure(study.Text(), ["learned"], [study.protocol.LONG], [0])
 
 
-@pytest.mark.parametrize(
-    ("losses", "answer"),
-    [
-        ({}, "Learning wins"),
-        ({"learned": 1.3}, "A fixed slope does as well"),
-        ({"learned": 1.32}, "A fixed slope does as well"),
-        ({"learned": 1.2995, "0.5": 1.3}, "A fixed slope does as well"),  # less than a step's 0.001
-        ({"none": 1.25}, "No answer"),
-        ({"none": 1.1}, "No answer"),
-    ],
-    ids=str,
-)
-def test_answer_follows_from_the_criteria(page, losses: dict[str, float], answer: str) -> None:
-    whole = runs(page, lambda arm, steps: (LOSSES | losses)[arm])
-    assert page.answer(whole).startswith(f"**{answer}")
+ANSWERS: list[tuple[dict[Any, float], str]] = [  # losses by arm, or by arm and length
+    ({}, "**Learning wins"),
+    ({"learned": 1.3}, "**A fixed slope does as well"),
+    ({"learned": 1.2995, "0.5": 1.3}, "**A fixed slope does as well"),  # less than a step's 0.001
+    ({"none": 1.25}, "**No answer"),
+    ({("none", "SHORT"): 1.1}, "is not better than no activation"),
+    ({("none", "MIDDLE"): 1.1}, "is not better than no activation"),
+    ({("learned", "LONG"): 1.3, ("0.5", "LONG"): 1.2}, "4,000 and 16,000 steps order"),
+    ({("0.5", "LONG"): 1.5, ("0", "LONG"): 1.3}, "4,000 and 16,000 steps order"),
+    # which is noise
+    ({"learned": 1.29995, ("learned", "LONG"): 1.30005}, "**A fixed slope does as well"),
+]
+
+
+@pytest.mark.parametrize(("losses", "answer"), ANSWERS, ids=str)
+def test_answer_follows_from_the_criteria(page, losses: dict[Any, float], answer: str) -> None:
+    lengths = {getattr(page, name): name for name in ("SHORT", "MIDDLE", "LONG")}
+
+    def loss(arm: str, steps: int) -> float:
+        return losses.get((arm, lengths[steps]), losses.get(arm, LOSSES[arm]))
+
+    assert answer in page.answer(runs(page, loss))
 
 
 def test_difference_that_a_rate_makes_is_not_clear(page) -> None:
@@ -215,34 +216,6 @@ def test_difference_that_a_rate_makes_is_not_clear(page) -> None:
                 run["val"] += 0.03
         assert page.verdict(whole, "learned", "0.5", page.MIDDLE) == verdict
     assert page.answer(whole).startswith("**Not clear")
-
-
-@pytest.mark.parametrize("pair", [("learned", "0.5"), ("0.5", "0")])
-def test_lengths_that_disagree_end_the_page(page, pair: tuple[str, str]) -> None:
-    def loss(arm: str, steps: int) -> float:
-        other = dict(zip(pair, reversed(pair), strict=True))
-        return LOSSES[other.get(arm, arm) if steps == page.LONG else arm]
-
-    assert "4,000 and 16,000 steps order" in page.answer(runs(page, loss))
-
-
-def test_lengths_may_disagree_within_noise(page) -> None:
-    def loss(arm: str, steps: int) -> float:
-        change = 5e-5 if steps == page.LONG else -5e-5
-        return 1.3 + change if arm == "learned" else LOSSES[arm]
-
-    whole = runs(page, loss)
-    gaps = [page.gap(whole, "learned", "0.5", steps).mean for steps in (page.MIDDLE, page.LONG)]
-    assert gaps[0].mean < 0 < gaps[1].mean
-    assert page.answer(whole).startswith("**A fixed slope does as well")
-
-
-@pytest.mark.parametrize("length", ["SHORT", "MIDDLE"])
-def test_each_length_needs_an_activation(page, length: str) -> None:
-    def loss(arm: str, steps: int) -> float:
-        return 1.1 if (arm, steps) == ("none", getattr(page, length)) else LOSSES[arm]
-
-    assert "is not better than no activation" in page.answer(runs(page, loss))
 
 
 def test_diverged_seeds_give_no_interval(page) -> None:
@@ -268,7 +241,7 @@ def test_slopes_that_fall_are_told_from_those_that_rise(page) -> None:
 
 def test_unfinished_study_has_a_page_without_answer(page) -> None:
     whole = runs(page)
-    for count in (1, 7, 50, len(whole) - 1):
+    for count in (1, len(whole) - 1):
         assert "Not all runs are done" in page.page(whole[:count])
 
 
@@ -287,10 +260,3 @@ def test_stale_page_is_refused(page) -> None:
     page.RUNS.write_text("".join(f"{json.dumps(run)}\n" for run in whole[:-1]))
     with pytest.raises(InputError, match="language_model_page"):
         page.write_page(check=True)
-
-
-def test_mistyped_arm_is_refused_in_one_line(study, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sys, "argv", ["language_model.py", "--arms", "0.3"])
-    with pytest.raises(SystemExit):
-        study.main()
-    assert "invalid choice: '0.3'" in capsys.readouterr().err
