@@ -137,16 +137,10 @@ def test_whole_epoch_follows_from_timed_steps(steps: int | None) -> None:
 def test_slowest_arm_sets_the_epoch(searched: list[float], expected: float) -> None:
     """By its timed steps, or by its mean over the search where that is longer."""
     timed_runs = by_name("time", {"relu": [timed(51_200, 0)], "prelu": [timed(12_800, 0)]})
-    runs = {"relu": [timed(rate, 0, None) for rate in searched], "prelu": [timed(51_200, 0, None)]}
+    diverged = SimpleNamespace(status="diverged", history=[])
+    runs = {"relu": [timed(rate, 0, None) for rate in searched], "prelu": [diverged]}
     epoch_s = study.slowest_epoch_s(timed_runs, by_name("search", runs))
     assert epoch_s == pytest.approx(expected)
-
-
-def test_diverged_runs_set_no_epoch() -> None:
-    diverged = SimpleNamespace(status="diverged", history=[])
-    runs = by_name("search", {"prelu": [diverged]})
-    timed_runs = by_name("time", {"prelu": [timed(12_800, 1)]})
-    assert study.slowest_epoch_s(timed_runs, runs) == pytest.approx(8.03)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +169,9 @@ def test_diverged_rates_are_left_out() -> None:
         study.choose_rates({**errors, ("fixed", 0.01): [None, 5.0]})
 
 
-@pytest.mark.parametrize(("rate", "expected"), [(0.005, True), (0.02, False), (0.08, True)])
-def test_end_of_the_grid_is_told(rate: float, expected: bool) -> None:
-    assert study.is_end(rate, study.PLAN["search"]["rates"]) is expected
+def test_ends_of_the_grid_are_told() -> None:
+    rates = study.PLAN["search"]["rates"]
+    assert [study.is_end(rate, rates) for rate in (0.005, 0.02, 0.08)] == [True, False, True]
 
 
 def test_all_planned_runs_compose() -> None:
