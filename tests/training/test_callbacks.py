@@ -48,16 +48,6 @@ def test_stopped_run_trains_no_further(tiny, tmp_path, monkeypatch) -> None:
     assert same_bits(weights(whole), weights(outcome))
 
 
-@pytest.mark.parametrize("options", [STOPPING, ("callbacks=model_checkpoint",)])
-def test_killed_run_with_callbacks_has_equal_bits(tiny, tmp_path: Path, options) -> None:
-    asked = (*options, "checkpoint.every_n_steps=2")
-    whole = train(tiny(*asked, f"runs_dir={tmp_path}/whole"), {})
-    cut(tiny(*asked), 25)
-    killed = train(tiny(*asked), {})
-    assert killed.record.stopped_by == whole.record.stopped_by
-    assert same_bits(weights(whole), weights(killed))
-
-
 def test_model_checkpoint_keeps_the_best_weights(tiny) -> None:
     outcome = train(tiny("callbacks=[model_checkpoint,early_stopping]", "logger=none"), {})
     (kept,) = (outcome.path.parent / "checkpoints").iterdir()

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from conftest import TINY, numbers, same_bits
+from conftest import TINY
 from processes import alone, finish, launched, ranks, record, start, together, wait_for, weights
 from rectifiers.evaluation.evaluate import load_scores
 from rectifiers.runs import record as records
@@ -26,6 +26,8 @@ pytestmark = pytest.mark.process
 PLAIN = (*TINY, "model.dropout=0", "trainer.max_epochs=6")
 PLAIN += ("data.batch_size=126", "data.val_fraction=0.2494")
 
+WITHIN = (*TINY, "trainer.max_epochs=20", "data.batch_size=32", "checkpoint.every_n_steps=5")
+
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory) -> Path:
@@ -34,27 +36,17 @@ def one(tmp_path_factory) -> Path:
     return place
 
 
-def check_equal_runs(*places: Path) -> None:
-    """Both runs have the same bits and the same record."""
-    assert same_bits(*map(weights, places))
-    one, other = (numbers(records.load(record(place))) for place in places)
-    assert one == other
-
-
 def command_of(processes: int, place: Path, *overrides: str) -> list[str]:
     if processes == 1:
         return alone(place, *overrides)
     return together(processes, place, *overrides)
 
 
-def begun(place: Path, *options: str, processes: int = 2, **more: Any) -> tuple[Any, Any, Any]:
-    """Make a whole run, and return it, the place of a second one, and its process after its first
-    epoch."""
-    whole, cut = place / "whole", place / "cut"
-    finish(command_of(processes, whole, *options))
-    process = start(command_of(processes, cut, *options), **more)
-    wait_for(lambda: list(cut.glob("runs/[0-9a-f]*/metrics.csv")), process)
-    return whole, cut, process
+def begun(place: Path, *options: str, restarts: int = 0, **more: Any) -> Any:
+    """Return a run on two processes, after its first epoch of 42 steps."""
+    process = start(together(2, place, *WITHIN, *options, restarts=restarts), **more)
+    wait_for(lambda: list(place.glob("runs/[0-9a-f]*/metrics.csv")), process)
+    return process
 
 
 def test_two_ranks_train_like_one(one: Path, tmp_path: Path) -> None:
@@ -266,23 +258,6 @@ def test_an_unreadable_checkpoint_stops_all_ranks(
     assert "last.ckpt cannot be read (" in errors[0]
 
 
-# epochs of 42 steps
-WITHIN = (*TINY, "trainer.max_epochs=6", "data.batch_size=32", "checkpoint.every_n_steps=5")
-
-
-def test_signalled_run_resumes_with_equal_bits(tmp_path: Path) -> None:
-    options = (*WITHIN, "model.norm=batch", "data.num_workers=1")
-    whole, cut, process = begun(tmp_path, *options, processes=1)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert "stopped by SIGTERM after step " in err
-    assert "Traceback" not in err
-    finish(alone(cut, *options))
-    check_equal_runs(whole, cut)
-    assert not (record(cut).parent / "previous.ckpt").exists()
-
-
 def test_a_full_disk_keeps_the_last_good_state(tmp_path: Path) -> None:
     """The file-size limit stands for the full disk: the kernel refuses the bytes beyond it in the
     middle of a write."""
@@ -312,7 +287,7 @@ MAY_FREEZE = "+callbacks.own._target_=pytorch_lightning.callbacks.LambdaCallback
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "more"), [(2, ()), (3, ()), (3, (MAY_FREEZE,))])
 def test_a_killed_rank_restarts_with_equal_bits(tmp_path: Path, processes: int, more) -> None:
-    options = (*WITHIN, "trainer.max_epochs=20", "data.batch_size=36", *more)
+    options = (*WITHIN, "data.batch_size=36", *more)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(together(processes, whole, *options))
     process = start(together(processes, cut, *options, restarts=3))
@@ -320,19 +295,18 @@ def test_a_killed_rank_restarts_with_equal_bits(tmp_path: Path, processes: int, 
     os.kill(launched(process)[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    check_equal_runs(whole, cut)
+    assert same_bits(*map(weights, (whole, cut)))
+    one, other = (numbers(records.load(record(place))) for place in (whole, cut))
+    assert one == other
 
 
 @pytest.mark.slow
 def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
-    options = (*WITHIN, "trainer.max_epochs=20")
-    whole, cut, process = begun(tmp_path, *options)
+    process = begun(tmp_path)
     os.kill(launched(process)[1], signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "stopped by SIGTERM after step " in err
-    finish(together(2, cut, *options))
-    check_equal_runs(whole, cut)
 
 
 # train.py, of which rank 1 gets a signal, and no other rank, when it begins to test
@@ -363,16 +337,13 @@ def test_a_signal_while_testing_stops_both_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_torchrun_stops_all_ranks(tmp_path: Path, asked: signal.Signals) -> None:
     """It signals whole groups of processes, loaders' workers among them."""
-    options = (*WITHIN, "data.num_workers=1")
     default = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
-    whole, cut, process = begun(tmp_path, *options, preexec_fn=default)
+    process = begun(tmp_path, "data.num_workers=1", preexec_fn=default)
     process.send_signal(asked)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
     assert err.count(f"stopped by {asked.name} after step ") == 1, err
     assert "DataLoader worker" not in err
-    finish(together(2, cut, *options))
-    check_equal_runs(whole, cut)
 
 
 @pytest.mark.slow
@@ -416,8 +387,7 @@ def test_batch_statistics_are_the_same_on_all_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hanging_rank_ends_the_run_in_time(tmp_path: Path) -> None:
-    process = start(together(2, tmp_path, *WITHIN, "trainer.max_epochs=100000", "timeout_s=10"))
-    wait_for(lambda: list(tmp_path.glob("runs/[0-9a-f]*/metrics.csv")), process)
+    process = begun(tmp_path, "trainer.max_epochs=100000", "timeout_s=10")
     os.kill(launched(process)[1], signal.SIGSTOP)
     # torchrun gives its processes half a minute to leave
     _, err = process.communicate(timeout=10 + 30 + 60)

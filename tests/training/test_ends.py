@@ -136,21 +136,6 @@ def test_a_failure_is_over_soon_and_resumable(
     check_equal_runs(straight, tmp_path)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_unreadable_image_is_resumable(tmp_path: Path, workers: int) -> None:
-    root = write_folder(tmp_path / "photos")
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    options = (*PHOTOS.split(), f"data.root={root}", f"data.num_workers={workers}")
-    finish(alone(whole, *options))
-    process, others = training(alone(cut, *options), cut)
-    image = root / "train" / "b" / "2.jpg"
-    image.rename(tmp_path / "away.jpg")
-    assert "2.jpg cannot be read" in ended(process, others)
-    (tmp_path / "away.jpg").rename(image)
-    finish(alone(cut, *options))
-    check_equal_runs(whole, cut)
-
-
 def test_a_killed_rank_ends_both_and_is_resumable(tmp_path: Path) -> None:
     options = (*WITHIN, "trainer.max_epochs=20", "data.num_workers=1")
     whole, cut = tmp_path / "whole", tmp_path / "cut"

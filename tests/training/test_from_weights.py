@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import TINY, compose_config, numbers, same_bits, weights
-from cutting import cut
+from conftest import TINY, compose_config, weights
 from made_up import altered
 from processes import finish, record, together
 from processes import weights as weights_of
@@ -89,17 +88,6 @@ def test_the_same_weights_make_one_id(tiny, shallow, tmp_path: Path) -> None:
     first = id_from(shallow.path.parent)
     assert id_from(shallow.path.with_name("last.ckpt")) == id_from(tmp_path / "net.pt") == first
     assert len({first, id_from(tmp_path / "other.pt"), run_id(science(tiny(*DEEPER)))}) == 3
-
-
-def test_a_run_that_was_cut_goes_on_equally(tiny, shallow) -> None:
-    options = (*DEEPER, "trainer.max_epochs=3", from_shallow(shallow))
-    whole = train(tiny(*options), {})
-    again = tiny(*options, "rerun=true")
-    cut(again, 15)
-    resumed = train(again.replaced({"rerun": False}), {})
-    assert resumed.fresh
-    assert same_bits(weights(resumed), weights(whole))
-    assert numbers(resumed.record) == numbers(whole.record)
 
 
 def test_a_test_needs_no_weights_of_before(tiny, tmp_path: Path, shallow) -> None:

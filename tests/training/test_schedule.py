@@ -1,17 +1,13 @@
 """When the learning rate changes."""
 
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pytorch_lightning.callbacks import Callback
 
-from conftest import compose_config, same_bits, weights
-from cutting import cut
+from conftest import compose_config
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.optim import Schedule, build_schedule, multistep, plateau
 from rectifiers.training.targets import import_functions
@@ -111,40 +107,3 @@ def test_a_drop_divides_by_the_factor() -> None:
 def test_no_rate_drops_after_the_last_epoch() -> None:
     overrides = ("scheduler=multistep", "scheduler.milestones=[2]", "trainer.max_epochs=2")
     assert schedule_of(*overrides).drop_epochs([50.0, 50.0]) == []
-
-
-class Rates(Callback):
-    """Keeps the rate of each step."""
-
-    def __init__(self) -> None:
-        self.rates = dict[int, float]()
-
-    def on_before_optimizer_step(self, trainer: Any, module: Any, optimizer: Any) -> None:
-        self.rates[trainer.global_step] = optimizer.param_groups[0]["lr"]
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    "scheduler",
-    [
-        ("scheduler=plateau", "scheduler.patience=1", "optim.lr=1e-9"),
-        ("scheduler=multistep", "scheduler.milestones=[1,3]", "scheduler.warmup_epochs=1"),
-        ("scheduler=cosine", "scheduler.warmup_epochs=1"),
-        ("optim=adamw", "scheduler=cosine"),
-    ],
-)
-def test_kills_change_no_rate(tiny, tmp_path: Path, scheduler: tuple[str, ...]) -> None:
-    common = (*scheduler, "data.batch_size=512", "trainer.max_epochs=4", "evaluation=center")
-    straight = Rates()
-    whole = train(tiny(*common, f"runs_dir={tmp_path}/straight"), {}, callbacks=[straight])
-    resumed: dict[int, float] = {}
-    for step in range(1, len(straight.rates)):
-        rates = Rates()
-        cut(tiny(*common, "checkpoint.every_n_steps=1"), step, rates)
-        resumed |= rates.rates
-    last = Rates()
-    outcome = train(tiny(*common, "checkpoint.every_n_steps=1"), {}, callbacks=[last])
-    assert len(set(straight.rates.values())) > 2
-    assert resumed | last.rates == straight.rates
-    assert outcome.record.drop_epochs == whole.record.drop_epochs
-    assert same_bits(weights(whole), weights(outcome))

@@ -259,19 +259,17 @@ def test_an_unusable_checkpoint_is_refused_and_kept(tiny) -> None:
         train(tiny(), CHOICES)
 
 
-def test_workers_change_no_bit_and_seeds_do(tiny, tmp_path: Path) -> None:
+def test_workers_change_no_bit(tiny, tmp_path: Path) -> None:
     model = ("model.norm=batch", "trainer.max_epochs=2")
     alone = train(tiny(*model), CHOICES)
     helped = train(tiny("data.num_workers=2", f"runs_dir={tmp_path}/other", *model), CHOICES)
     assert helped.record.run == alone.record.run
     assert same_bits(weights(alone), weights(helped))
     assert numbers(alone.record) == numbers(helped.record)
-    other = train(tiny("seed=1", *model), CHOICES)
-    assert not same_bits(weights(alone), weights(other))
 
 
-DROPS = (*TINY, "scheduler.patience=1", "optim.lr=1.0", "trainer.max_epochs=5")
-DROPS += ("model.norm=batch", "evaluation=[center]")
+DROPS = (*TINY, "scheduler.patience=1", "scheduler.warmup_epochs=2", "optim.lr=1.0")
+DROPS += ("trainer.max_epochs=7", "model.norm=batch", "evaluation=[center]")
 
 
 @pytest.fixture(scope="module")
@@ -281,15 +279,15 @@ def whole(tmp_path_factory) -> Outcome:
     config = compose_config(*DROPS, f"runs_dir={place}/runs", f"cache_dir={place}/cache")
     outcome = train(config, CHOICES)
     assert outcome.record.drop_epochs
-    assert outcome.record.history[-1]["lr"] < outcome.record.history[0]["lr"]
+    assert len({row["lr"] for row in outcome.record.history}) > 2
     return outcome
 
 
 @pytest.mark.parametrize(
-    ("step", "workers"), [(10, 0), (30, 0), pytest.param(20, 2, marks=pytest.mark.process)]
+    ("step", "workers"), [(10, 0), (50, 0), pytest.param(20, 2, marks=pytest.mark.process)]
 )
 def test_a_resumed_run_has_equal_bits(tiny, whole, step: int, workers: int) -> None:
-    """Cut between two of its epochs of ten steps."""
+    """Cut between two of its epochs of ten steps: in its warm-up, at its end, and later."""
     config = tiny(*DROPS, f"data.num_workers={workers}")
     cut(config, step)
     assert not list(config.runs_dir.glob("*/record.json"))
