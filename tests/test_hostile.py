@@ -258,22 +258,33 @@ def test_run_does_not_say_where_to_write(call: Call, folder: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("link", "arguments"),
     [
-        ("{run}/scores", ("evaluation.keep_scores=true",)),
-        ("{run}/scores", ()),
-        ("{run}/wandb", ("logger=wandb", "logger.wandb.mode=offline")),
-        ("{run}/tensorboard", ("logger=tensorboard",)),
-        ("{run}/checkpoints", ()),
-        (".locks", ()),
+        ("runs/{run}/scores", "run=runs/{run} evaluation.keep_scores=true"),
+        ("runs/{run}/scores", "run=runs/{run}"),
+        ("runs/{run}/wandb", "run=runs/{run} logger=wandb logger.wandb.mode=offline"),
+        ("runs/{run}/tensorboard", "run=runs/{run} logger=tensorboard"),
+        ("runs/{run}/checkpoints", "run=runs/{run}"),
+        ("weights.pt.tested", f"run=weights.pt {' '.join(TINY)}"),
+        pytest.param(
+            "runs/{both}", "run=[runs/{run},runs/{other}]", marks=pytest.mark.process
+        ),  # an ensemble's
     ],
 )
-def test_linked_folder_is_not_written_to(call, folder, tmp_path, link, arguments) -> None:
+def test_linked_folder_is_not_written_to(
+    call, finished, folder, tmp_path, link: str, arguments: str
+) -> None:
+    other = foreign(finished, tmp_path, lambda science: science.update(seed=1))
+    both = run_id({"members": sorted((folder.name, other.name))})
+    names = {"run": folder.name, "other": other.name, "both": both}
+    (tmp_path / "weights.pt").touch()
     victim = tmp_path / "victim"
     (victim / "run-1").mkdir(parents=True)
     (victim / "ten_view.npz").write_text("words")
-    place = folder.parent / link.format(run=folder.name)
+    place = tmp_path / link.format(**names)
     place.symlink_to(victim, target_is_directory=True)
-    done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view", *arguments)
-    assert f"{place} is a symbolic link, which is not followed" in refusal(done)
+    typed = [*arguments.format(**names).split(), "evaluation=ten_view"]
+    done = call("scripts/evaluate.py", *typed, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"{place.name} is a symbolic link, which is not followed" in done.stderr
     assert sorted(path.name for path in victim.iterdir()) == ["run-1", "ten_view.npz"]
 
 
@@ -300,30 +311,6 @@ def test_half_written_file_is_no_link(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(OSError, match="symbolic link"):
         write_text(tmp_path / "record.json", "{}")
     assert (tmp_path / "victim").read_text() == "words"
-
-
-def test_scores_of_weights_do_not_follow_a_link(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "weights.pt").touch()
-    (tmp_path / "weights.pt.tested").symlink_to(tmp_path, target_is_directory=True)
-    done = call("scripts/evaluate.py", f"run={tmp_path}/weights.pt", *TINY)
-    assert done.returncode == 1
-    assert f"{tmp_path}/weights.pt.tested is a symbolic link" in done.stderr
-
-
-@pytest.mark.process
-def test_ensemble_does_not_follow_a_link(call: Call, finished: Outcome, tmp_path: Path) -> None:
-    folders = [
-        foreign(finished, tmp_path, lambda science, seed=seed: science.update(seed=seed))  # type: ignore[misc]
-        for seed in (1, 2)
-    ]
-    (tmp_path / "victim").mkdir()
-    place = tmp_path / "runs" / run_id({"members": sorted(folder.name for folder in folders)})
-    place.symlink_to(tmp_path / "victim", target_is_directory=True)
-    runs = ",".join(map(str, folders))
-    done = call("scripts/evaluate.py", f"run=[{runs}]", "evaluation=center")
-    assert f"{place} is a symbolic link, which is not followed" in done.stderr
-    assert done.returncode == 1
-    assert not list((tmp_path / "victim").iterdir())
 
 
 def test_choice_in_a_record_is_no_path(call: Call, folder: Path, tmp_path: Path) -> None:
@@ -373,18 +360,16 @@ def test_words_of_a_run_are_text(call: Call, folder: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "change",
     [
-        lambda science: science["trainer"].update({CONTROL: 1}),
         lambda science: science["trainer"].update(precision=CONTROL),
         lambda science: science.update({CONTROL: 1}),
         lambda science: science["activation"].update(_target_=CONTROL),
+        None,  # in config.yaml
     ],
 )
 def test_words_of_a_configuration_are_text(read, finished, tmp_path, change) -> None:
-    assert refusal(read(f"run={foreign(finished, tmp_path, change)}")).isprintable()
-
-
-def test_words_of_a_folder_are_text(read, folder: Path) -> None:
-    rewrite_config(folder, root=CONTROL)
+    folder = foreign(finished, tmp_path, change or (lambda science: None))
+    if change is None:
+        rewrite_config(folder, root=CONTROL)
     assert refusal(read(f"run={folder}")).isprintable()
 
 
@@ -490,14 +475,8 @@ def test_plain_overrides_are_accepted() -> None:
 
 RECORDS: dict[str, Callable[[str], str | bytes]] = {  # more in tests/runs/test_record.py
     "a name that is a path": lambda text: text.replace('"run": "', '"run": "../../', 1),
-    "no object": lambda text: "[]",
-    "no JSON": lambda text: "",
     "half a character": lambda text: text.encode() + b"\xff",
     "half a pair": lambda text: text.replace('"warnings": [', '"warnings": ["\\ud800"', 1),
-    "a giant": lambda text: text + " " * 2**26,
-    "a link": lambda text: "link",
-    "a pipe": lambda text: "pipe",
-    "a folder": lambda text: "folder",
 }
 
 
@@ -505,20 +484,17 @@ RECORDS: dict[str, Callable[[str], str | bytes]] = {  # more in tests/runs/test_
 def test_bad_records_are_left_out(call: Call, finished: Outcome, tmp_path: Path) -> None:
     """Every command that reads many records, on a good run among bad ones."""
     runs, good = tmp_path / "runs", finished.record.run
-    victim = shutil.copy(finished.path, tmp_path / "victim.json")
-    for number, (name, make) in enumerate(RECORDS.items()):
-        path = runs / f"{number} {name}" / "record.json"
+    paths = [runs / name / "record.json" for name in (*RECORDS, "a link", "a pipe", "a folder")]
+    for path in paths:
         path.parent.mkdir(parents=True)
-        content = make(finished.path.read_text())
-        if content == "link":
-            path.symlink_to(victim)
-        elif content == "pipe":
-            os.mkfifo(path)
-        elif content == "folder":
-            path.mkdir()
-        else:
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    for path, change in zip(paths, RECORDS.values(), strict=False):
+        content = change(finished.path.read_text())
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    paths[-3].symlink_to(shutil.copy(finished.path, tmp_path / "victim.json"))
+    os.mkfifo(paths[-2])
+    paths[-1].mkdir()
     shutil.copytree(finished.path.parent, runs / good)
+
     program = tmp_path / "scripts" / "report.py"  # which writes beside itself
     program.parent.mkdir()
     shutil.copy(ROOT / "scripts" / "report.py", program)
@@ -527,20 +503,18 @@ def test_bad_records_are_left_out(call: Call, finished: Outcome, tmp_path: Path)
     for command in ("show", "collect"):
         done = call(str(program), command, f"--runs={runs}", "--json")
         assert done.returncode == 0, done.stderr
-        for name in RECORDS:
-            (line,) = [line for line in done.stderr.splitlines() if f" {name}/record.json" in line]
+        for path in paths:
+            (line,) = [line for line in done.stderr.splitlines() if str(path) in line]
             assert line.startswith("left out")
             assert "is not a usable record (" in line
         if command == "show":
             assert [row["run"] for row in json.loads(done.stdout)] == [good]
-    for name in RECORDS:  # one by one they are one sentence
-        path = next(runs.glob(f"* {name}")) / "record.json"
-        done = call(str(program), "diff", str(path), good, f"--runs={runs}")
-        assert done.returncode == 1
-        assert "Traceback" not in done.stderr
-        last = done.stderr.splitlines()[-1]
-        assert last.startswith(f"error: {path}")
-        assert "is not a usable record (" in last
+    # one by one they are one sentence
+    done = call(str(program), "diff", str(paths[0]), good, f"--runs={runs}")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {paths[0]} is not a usable record (")
 
 
 def bomb(path: Path) -> None:
@@ -577,12 +551,14 @@ def damage(path: Path, content: str, marker: Path) -> None:
     elif content == "pipe":
         path.unlink()
         os.mkfifo(path)
+    elif content == "link":
+        path.symlink_to(path.rename(path.with_name("elsewhere")))
     else:
         path.write_text(content)
 
 
 @pytest.mark.parametrize(
-    "content", ["pickle", "hidden pickle", "bomb", "pipe", "words", "", "other keys"]
+    "content", ["pickle", "hidden pickle", "bomb", "pipe", "link", "words", "", "other keys"]
 )
 def test_false_checkpoint_is_refused(read: Call, folder: Path, marker: Path, content: str) -> None:
     path = folder / "last.ckpt"
@@ -603,15 +579,6 @@ def test_false_weights_are_refused(call, folder, marker, tmp_path, content) -> N
     assert call(*command).returncode == 0
     damage(tmp_path / "weights.pt", content, marker)
     assert refusal(call(*command)).startswith(f"error: {tmp_path}/link.pt cannot be read (")
-
-
-def test_linked_checkpoint_is_unread(read: Call, folder: Path, tmp_path: Path) -> None:
-    (folder / "last.ckpt").rename(tmp_path / "last.ckpt")
-    (folder / "last.ckpt").symlink_to(tmp_path / "last.ckpt")
-    done = read(f"run={folder}")
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert f"{folder}/last.ckpt cannot be read (it is no regular file" in last
 
 
 @pytest.mark.parametrize("path", ["{run}/../victim", "local://{victim}", "{victim}", "link/victim"])
