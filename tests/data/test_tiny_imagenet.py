@@ -201,15 +201,13 @@ ANNOTATIONS = f"{FOLDER}/val/val_annotations.txt"
 IMAGE = f"{FOLDER}/train/{WNIDS[0]}/images/{WNIDS[0]}_0.JPEG"
 
 
-def replace_member(path: Path, name: str, body: bytes | None) -> None:
-    """Write an archive again with another member of this name, or without one."""
+def replace_member(path: Path, name: str, body: bytes) -> None:
+    """Write an archive again with another member of this name."""
     with zipfile.ZipFile(path) as archive:
         members = {other: archive.read(other) for other in archive.namelist()}
-    members |= {name: body}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for other, content in members.items():
-            if content is not None:
-                archive.writestr(other, content)
+        for other, content in (members | {name: body}).items():
+            archive.writestr(other, content)
 
 
 def test_false_size_fills_no_memory(known: Images, tmp_path: Path) -> None:
@@ -237,9 +235,8 @@ def test_missing_data_are_named_with_their_address(tmp_path: Path) -> None:
         lambda path: path.write_bytes(path.read_bytes()[:-300]),
         lambda path: path.write_bytes(b"PK\x03\x04"),
         lambda path: replace_member(path, IMAGE, bytes(2**24)),
-        lambda path: replace_member(path, ANNOTATIONS, None),
     ],
-    ids=["cut", "no zip", "giant member", "no annotations"],
+    ids=["cut", "no zip", "giant member"],
 )
 def test_hostile_archive_is_one_line(known: Images, tmp_path: Path, damage) -> None:
     path = write_archive(known, tmp_path / "there") / ARCHIVE
