@@ -124,16 +124,11 @@ def test_an_online_run_holds_the_record(record: TrainingRecord, folder: Path, se
     ("remote", "address"),
     [
         ("https://user:secret@host.org:8443/a/b.git?token=secret", "https://host.org:8443/a/b.git"),
-        ("https://secret@host.org/a/b", "https://host.org/a/b"),
         ("git@host.org:a/b.git", "ssh://host.org/a/b.git"),
-        ("ssh://git@host.org/a/b.git", "ssh://host.org/a/b.git"),
-        ("/home/me/b.git", ""),
         ("../b", ""),
-        ("file:///home/me/b.git", ""),
         ("file://host/home/me/b.git", ""),
         ("me@host:/home/me/b.git", ""),
         ("https://[broken/a", ""),
-        ("", ""),
     ],
 )
 def test_address_of_a_repository_holds_no_secret(remote: str, address: str) -> None:
@@ -214,30 +209,24 @@ def test_linked_checkpoint_is_not_sent(record, files, server, tmp_path) -> None:
     assert collections(server) == ["data-digits"]
 
 
-def test_refused_artifact_leaves_the_run_complete(record, files, server, monkeypatch) -> None:
-    monkeypatch.setattr(server, "on_CreateArtifact", lambda _: None)
-    note = sent(record, files, "logger.wandb.log_model=true")
-    assert note is not None
-    assert f"scripts/evaluate.py run={files} logger=wandb" in note
-    assert server.steps(record.run) == TWELVE
-    assert server.summaries[record.run]["status"] == "finished"
-    assert server.exits[record.run] == 0
-
-
-def test_lie_about_an_artifact_is_no_error(record, files, server, monkeypatch) -> None:
-    """It ends the client's process, which is worth a sentence."""
-    monkeypatch.setattr(server, "on_CreateArtifact", lambda _: {"createArtifact": None})
-    note = sent(record, files, "logger.wandb.log_model=true", "logger.wandb.finish_timeout_s=3")
-    assert f"scripts/evaluate.py run={files} logger=wandb" in str(note)
-
-
-def test_slow_artifacts_end_with_the_timeout(record, files, server, monkeypatch) -> None:
+@pytest.mark.parametrize("answer", ["a refusal", "a lie", "nothing"])
+def test_failed_artifacts_are_sent_later(record, files, server, monkeypatch, answer) -> None:
+    """A lie ends the client's process, and silence lasts as long as the timeout."""
     ended = threading.Event()
-    monkeypatch.setattr(server, "on_CreateArtifact", lambda _: ended.wait(120) and None)
-    options = ("logger.wandb.log_model=true", "logger.wandb.finish_timeout_s=3")
-    note = sent(record, files, *options)
+    answers = {
+        "a refusal": lambda _: None,
+        "a lie": lambda _: {"createArtifact": None},
+        "nothing": lambda _: ended.wait(120) and None,
+    }
+    monkeypatch.setattr(server, "on_CreateArtifact", answers[answer])
+    timeout = () if answer == "a refusal" else ("logger.wandb.finish_timeout_s=3",)
+    note = sent(record, files, "logger.wandb.log_model=true", *timeout)
     ended.set()
     assert f"scripts/evaluate.py run={files} logger=wandb" in str(note)
+    if answer == "a refusal":
+        assert server.steps(record.run) == TWELVE
+        assert server.summaries[record.run]["status"] == "finished"
+        assert server.exits[record.run] == 0
 
 
 def test_pinned_data_name_their_archives() -> None:
@@ -460,17 +449,16 @@ def thief(tmp_path: Path, server: Stub, monkeypatch) -> Iterator[Stub]:
         yield stub
 
 
-@pytest.mark.parametrize("hidden", [False, True])
-def test_settings_of_the_folder_are_not_obeyed(record, folder, server, thief, hidden) -> None:
-    shutil.rmtree("wandb" if hidden else ".wandb")
-    assert sent(record, folder) is None
-    assert server.steps(record.run) == TWELVE
-    assert thief.calls == []
-
-
-def test_failed_start_obeys_no_folder(record, folder, server, thief) -> None:
-    server.failure = "500"
-    assert "to send it: wandb sync" in (sent(record, folder, "logger.wandb.mode=online") or "")
+@pytest.mark.parametrize("unused", ["wandb", ".wandb", "none"])
+def test_settings_of_the_folder_are_not_obeyed(record, folder, server, thief, unused) -> None:
+    if unused == "none":  # and the server fails
+        server.failure = "500"
+        note = sent(record, folder, "logger.wandb.mode=online")
+        assert "to send it: wandb sync" in str(note)
+    else:
+        shutil.rmtree(unused)
+        assert sent(record, folder) is None
+        assert server.steps(record.run) == TWELVE
     assert thief.calls == []
 
 
