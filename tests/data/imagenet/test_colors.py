@@ -1,6 +1,5 @@
 """The statistics of a training split, against numpy's on the same pixels."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from rectifiers.data.transforms import (
     apply_plan,
     center_plan,
 )
-from rectifiers.runtime.errors import InputError
 
 
 def test_colors_are_those_of_centre_crops(prepared: Path) -> None:
@@ -43,11 +41,3 @@ def test_colors_are_those_of_centre_crops(prepared: Path) -> None:
     ] * 3
     assert found["channels"]["pixels"] == found["rgb_covariance"]["pixels"] == 72 * 64 * 64
     assert found["quoted_for_imagenet"]["eigenvalues"] == COLOR_VALUES.tolist()
-
-
-def test_unreadable_image_is_named(prepared: Path, tmp_path: Path) -> None:
-    root = Path(shutil.copytree(prepared, tmp_path / "copied"))
-    shard = root / "train" / "shard-00001.bin"
-    shard.write_bytes(bytes(shard.stat().st_size))
-    with pytest.raises(InputError, match=r"image \d+ of .*train \(shard-00001\.bin from byte 0\)"):
-        measure_colors(imagenet(str(root)).train, Geometry(72, 64, flip=False), threads=2)
