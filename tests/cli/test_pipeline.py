@@ -145,7 +145,7 @@ def test_a_folder_keeps_its_pixels_through_archives(tmp_path: Path, monkeypatch)
     expected = Expected(archives, 2, 6, 4, class_images=(3, 3), class_val_images=(1, 2))
     prepare(expected, tmp_path / "it", store="plain", shard_bytes=9999, threads=1)
     ours, theirs = imagenet(str(tmp_path / "it")), folder(str(root))
-    assert (ours.classes, ours.digest) == (theirs.classes, theirs.digest)
+    assert ours.classes == theirs.classes
     for one, other in ((ours.train, theirs.train), (ours.val, theirs.val)):
         assert list(one.labels) == list(other.labels)
         assert all((one.image(i) == other.image(i)).all() for i in range(len(one.labels)))

@@ -24,6 +24,7 @@ from rectifiers.data.imagenet.archives import Archive, Expected, file_md5
 from rectifiers.data.imagenet.prepare import prepare, to_stored
 from rectifiers.data.imagenet.shards import different_files
 from rectifiers.data.images import read_rgb
+from rectifiers.data.sources import folder
 from rectifiers.runtime.errors import InputError
 
 OPTIONS = {"store": "plain", "shard_bytes": 131072, "threads": 1}
@@ -35,6 +36,38 @@ def tree(root: Path) -> dict[str, bytes]:
         for path in root.rglob("*")
         if path.is_file()
     }
+
+
+@pytest.fixture(scope="module")
+def unpacked(miniature: Expected, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What people do with the archives by hand: train/<wnid>/*.JPEG and val/<wnid>/*.JPEG."""
+    base = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(miniature.archives["train"].path) as outer:
+        for info in outer:
+            with tarfile.open(fileobj=io.BytesIO(outer.extractfile(info).read())) as inner:  # type: ignore[union-attr]
+                if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
+                    inner.extraction_filter = tarfile.data_filter
+                inner.extractall(base / "train" / info.name.removesuffix(".tar"))
+    truth_of = load_script("make_miniature")
+    with tarfile.open(miniature.archives["devkit"].path) as kit:
+        truth = (
+            kit.extractfile("ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt")
+            .read()
+            .split()
+        )  # type: ignore[union-attr]
+    wnid_of = {number: wnid for wnid, number in truth_of.ID_OF.items()}
+    with tarfile.open(miniature.archives["val"].path) as flat:
+        for name, number in zip(sorted(flat.getnames()), truth, strict=True):
+            place = base / "val" / wnid_of[int(number)]
+            place.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(flat.extractfile(name).read())  # type: ignore[union-attr]
+    return base
+
+
+def test_prepared_images_are_those_of_the_folder(prepared: Path, unpacked: Path) -> None:
+    here, there = imagenet(str(prepared)), folder(str(unpacked))
+    assert here.classes == there.classes
+    assert here.digest == there.digest
 
 
 def test_the_bytes_are_the_pinned_ones(prepared: Path) -> None:
