@@ -253,24 +253,19 @@ def resource(kind: int, data: bytes, name: bytes = b"") -> bytes:
     ("marker", "body", "handled"),
     [
         (0xE2, b"ICC_PROFILE\0\1\1" + b"p" * 90, True),
-        (0xE2, b"ICC_PROFILE\0\1\1", True),
         (0xE2, b"ICC_PROFILE\0\1", False),  # Pillow reads the count behind it, and fails
         (0xE2, b"MPF\0" + b"x" * 60, False),  # Pillow opens it as one of several images, or not
-        (0xE2, b"", False),
         (0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0", True),
         (0xE0, b"JFIF\0\1\1", False),
-        (0xED, PHOTOSHOP, True),
         (0xED, PHOTOSHOP + resource(0x0404, b"caption") + resource(0x03ED, bytes(14)), True),
         (0xED, PHOTOSHOP + resource(0x0404, b"", name=b"a name") + b"8BI", True),
         (0xED, PHOTOSHOP + resource(0x03ED, bytes(13)), False),  # resolutions have 14 bytes
         (0xED, PHOTOSHOP + resource(0x0404, b"caption")[:-3], False),
-        (0xED, PHOTOSHOP + b"8BIM" * 9, False),
         *(
             (0xED, PHOTOSHOP + resource(0x0404, b"", name=b"n")[:cut], False)
-            for cut in range(4, 12)
+            for cut in (4, 6, 8, 11)  # in its kind, name, length
         ),
         (0xEE, b"Adobe\0d\0\0\0\0\1", True),
-        (0xEE, b"Adobe\0d", False),
         (0xE7, b"anything", True),
     ],
 )
@@ -362,13 +357,11 @@ def check_mutants(count: int, seed: int) -> int:
     return given_out
 
 
-def test_damaged_files_give_pillows_pixels_or_none() -> None:
-    assert check_mutants(600, seed=0) > 30
-
-
-@pytest.mark.slow
-def test_many_damaged_files_give_pillows_pixels_or_none() -> None:
-    assert check_mutants(20_000, seed=1) > 1000
+@pytest.mark.parametrize(
+    ("count", "seed"), [(600, 0), pytest.param(20_000, 1, marks=pytest.mark.slow)]
+)
+def test_damaged_files_give_pillows_pixels_or_none(count: int, seed: int) -> None:
+    assert check_mutants(count, seed) > count / 20
 
 
 @pytest.mark.process
