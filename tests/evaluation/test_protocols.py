@@ -62,16 +62,6 @@ def photo(height: int, width: int) -> torch.Tensor:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("model", ["small14", "vgg16"])
-def test_dense_at_crop_size_is_the_centre_view(model: str) -> None:
-    classifier, image = Small(model), photo(32, 32)
-    at_once = dense(32, scales_px=[32], mirror=False)
-    one = center(32, scale_px=32)
-    a = at_once.score(classifier, at_once.views(image, 32)[None])
-    assert torch.allclose(a, one.score(classifier, one.views(image, 32)[None]), atol=1e-6, rtol=0)
-
-
-@torch.inference_mode()
 @pytest.mark.parametrize("size", [1, 1e4], ids=["usual", "saturated"])
 def test_dense_scores_all_windows_and_mirrors(size: float) -> None:
     classifier, image = Small(size=size), photo(60, 90)

@@ -173,19 +173,6 @@ def test_padding_of_a_pooling_layer_adds_no_signal() -> None:
     assert steps[1].response_on_maps == pytest.approx(steps[1].response, abs=1e-12)
 
 
-@pytest.mark.parametrize(("side", "kept"), [(7, 0.896), (14, 0.961), (28, 0.983)])
-def test_the_border_prediction_by_map_size(side: int, kept: float) -> None:
-    """Deep in a stack of padded 3 x 3 layers: the factor per layer, worked out beforehand to three
-    digits."""
-    rows = [
-        {"name": "conv", "repeat": 22, "conv": 4, "kernel": 3, "padding": 1},
-        {"name": "out", "linear": "classes"},
-    ]
-    steps = predicted(rows, A.relu, I.he, input_px=side)
-    total = steps[21].response_on_maps - steps[0].response_on_maps
-    assert math.exp(total / 21) == pytest.approx(kept, abs=1e-3)
-
-
 def test_predicted_maps_equal_the_mean_over_draws() -> None:
     """A linear network, so that the expectation over weights is exact; only maximum pooling adds to
     responses.
