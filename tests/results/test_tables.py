@@ -243,13 +243,6 @@ def test_an_ensemble_has_its_row() -> None:
     assert "| 4.94 | 12.00 (n = 1) | - |" in rendered(whole)
 
 
-def test_every_committed_record_belongs_into_a_table() -> None:
-    paths = sorted((ROOT / "results" / "records").glob("*.json"))
-    assert paths
-    for path in paths:
-        assert exclusion_reason(records.load(path)) is None
-
-
 def test_run_of_a_claim_is_in_no_table() -> None:
     (path,) = files(ROOT / "results" / "claims", "signal")
     found = read(path)[0]
