@@ -258,12 +258,6 @@ def test_sampled_networks_follow_the_theory(run: Run) -> None:
 
 
 @pytest.mark.process
-def test_presets_give_their_words(run: Run) -> None:
-    shown = run("Core.PRESETS.map((p) => [p.title, Core.verdict(p.settings).word])")
-    assert dict(shown) == WORDS
-
-
-@pytest.mark.process
 def test_rounding_does_not_grow(run: Run) -> None:
     """The theory stays at a fixed point that repels, at any depth."""
     chosen = settings(activation="squared_relu", init="he", depth=60, scale=1)
@@ -273,12 +267,13 @@ def test_rounding_does_not_grow(run: Run) -> None:
 
 
 @pytest.mark.process
-def test_page_shows_the_words(run: Run) -> None:
+def test_presets_show_their_words(run: Run) -> None:
     shown = run(
-        "[...document.querySelectorAll('#steps button')].map((button) => { button.click(); "
-        "return document.querySelector('#word').textContent.toLowerCase(); })"
+        "[...document.querySelectorAll('#steps button')].map((button, i) => { button.click(); "
+        "const word = document.querySelector('#word').textContent.toLowerCase(); "
+        "return [Core.PRESETS[i].title, word]; })"
     )
-    assert shown == list(WORDS.values())
+    assert dict(shown) == WORDS
 
 
 CHOOSE = """(id, value, event) => {
@@ -343,7 +338,6 @@ def test_formulas_are_functions_with_derivatives(run: Run) -> None:
         "x * sigmoid(1.702 * x)": lambda x: x * torch.sigmoid(1.702 * x),
         "max(0, x) ^ 2 - x / 4": lambda x: x.relu() ** 2 - x / 4,
         "-x^2 + 2*-x": lambda x: -(x**2) - 2 * x,
-        "x / (1 + exp(-x))": F.silu,
         "x * phi(x)": F.gelu,
         "x * tanh(softplus(x))": F.mish,
         "min(abs(x), 1.5) * sign(x) + cos(pi * x)": lambda x: (
@@ -353,10 +347,8 @@ def test_formulas_are_functions_with_derivatives(run: Run) -> None:
             (1 + x**2).sqrt() - (-(x**2)).exp() + x.erf() ** 3
         ),
         "2 ^ 3 ^ .5 * sin(x)": lambda x: 2 ** (3**0.5) * x.sin(),
-        "0.5x": lambda x: 0.5 * x,
         "-2x^2 + 3(x - 1) tanh(x) / 2x^0": lambda x: -2 * x**2 + 1.5 * (x - 1) * x.tanh(),
         "ln(1 + |x|) - 2|1 - |x| / 2|": lambda x: (1 + x.abs()).log() - 2 * (1 - x.abs() / 2).abs(),
-        "max(0, x)": torch.relu,
         "2exp(-|x|)": lambda x: 2 * (-x.abs()).exp(),
         "x * (1 + sign(x - .5)) / 2": lambda x: x * (1 + (x - 0.5).sign()) / 2,  # it jumps
     }
@@ -373,9 +365,8 @@ def test_formulas_are_functions_with_derivatives(run: Run) -> None:
 
 @pytest.mark.process
 def test_formulas_are_refused_in_words(run: Run) -> None:
-    hostile = ["", "x +", "alert(1)", "constructor", "x.y", "x; 1", "__proto__", "x x", "max(x)"]
-    hostile += ["(" * 100 + "x", "-" * 100 + "x", "log(x)", "1 / 0", "x" * 300, "toString(x)"]
-    hostile += ["|x", "||", "x2", "2 3", "x(x)", "|2|x||", "ln x", "|" * 100 + "x"]
+    hostile = ["", "x +", "alert(1)", "constructor", "x; 1", "max(x)", "1 / 0", "x2", "|x", "ln x"]
+    hostile += ["(" * 100 + "x", "x" * 300]
     shown = run(
         f"{json.dumps(hostile)}.map((text) => "
         "{ try { Core.parse(text); return null; } catch (error) { return error.message; } })"
