@@ -176,12 +176,6 @@ def test_false_verdicts_are_as_rare_as_stated() -> None:
     assert (LOWER.chance(), SAME.chance()) == pytest.approx((0.025, 0.05))
 
 
-def test_an_effect_that_is_there_is_found() -> None:
-    draw = np.random.default_rng(1)
-    assert share_of(S, LOWER, draw.normal(-2.2, 1, (400, 10))) > 0.99
-    assert share_of(S, SAME, draw.normal(0, 0.4, (400, 10))) > 0.9
-
-
 def test_a_change_of_a_difference_needs_both_differences(made_up) -> None:
     """Arms gain 3 and 1 points: the gain shrinks by 2."""
     arms: dict[str, list[str]] = {arm: [] for arm in ("long", "long_relu", "short", "short_relu")}
