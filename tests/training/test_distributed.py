@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from conftest import TINY
+from conftest import TINY, numbers, same_bits
 from processes import alone, finish, launched, ranks, record, start, together, wait_for, weights
 from rectifiers.evaluation.evaluate import load_scores
 from rectifiers.runs import record as records
