@@ -53,8 +53,6 @@ RUNS = Path("runs")
 CHECKS = (
     "scripts/benchmark.py check",
     "studies/human_level.py --check",
-    "studies/initialization_page.py --check",
-    "studies/libraries_page.py --check",
     "studies/performance.py --check",
     "studies/starts_page.py --check",
 )

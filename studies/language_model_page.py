@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-from measured_page import RESULTS
 
 from rectifiers.results.documents import listed, markdown, write_or_check
 from rectifiers.results.statistics import Mean, mean_of, t_interval
@@ -30,6 +29,7 @@ WARMUP, DECAY, BETAS = 100, 0.1, (0.9, 0.95)
 INITIAL = 0.25  # of the learned slopes
 MATTERS = 0.01  # nats per byte
 
+RESULTS = Path(__file__).parents[1] / "results"
 RUNS = RESULTS / "language_model.jsonl"
 
 HEAD = f"""# One question to a language model: should the slope of a squared rectifier be learned?

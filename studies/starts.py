@@ -7,6 +7,8 @@ Five small networks as practitioners build them are trained from three starts. T
 CIFAR-10, as conf/data/cifar10.yaml finds it below data/, and data/text.txt, any text of a
 megabyte; the committed numbers are from "tinyshakespeare", Shakespeare's works in one file."""
 
+import argparse
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +19,6 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from measured_page import Results, measure_main
 from starts_page import (
     CONTEXT,
     DECAY,
@@ -25,21 +26,25 @@ from starts_page import (
     EARLY,
     EXAMPLES,
     JUDGED,
+    NUMBERS,
     OURS,
     SEARCHED,
     SHORT,
     STEPS,
     TEXTS,
     WARMUP,
-    page,
+    Results,
+    read_numbers,
+    write_page,
 )
 from torch import Generator, Tensor, nn
 
 from rectifiers import initialize, parameter_groups
 from rectifiers.data.cifar10 import cifar10
 from rectifiers.data.splits import ArraySplit
-from rectifiers.runtime.console import say
+from rectifiers.runtime.console import cli_errors, say
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import write_text
 
 STEP = math.sqrt(10)  # of the grid of learning rates
 RATES = (1e-3 / STEP, 1e-3, 1e-3 * STEP)
@@ -456,5 +461,25 @@ def measured(name: str) -> Results:
     return {"what": network.what, "starts": starts}
 
 
+def main() -> None:
+    """Measure the networks of the command line, or all, and write the page."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("network", nargs="*", help="networks to measure again (default: all)")
+    options = parser.parse_args()
+
+    with cli_errors():
+        for name in options.network:
+            if name not in NETWORKS:
+                raise InputError(f"{name} is not known; choose from: {', '.join(NETWORKS)}")
+
+        results = read_numbers()
+        for name in options.network or NETWORKS:
+            results[name] = measured(name)
+            ordered = {name: results[name] for name in NETWORKS if name in results}
+            write_text(NUMBERS, json.dumps(ordered, indent=1) + "\n")
+        write_page()
+
+
 if __name__ == "__main__":
-    measure_main(__doc__, NETWORKS, measured, page, "starts")
+    main()

@@ -1,12 +1,19 @@
 """Write results/STARTS.md from the numbers that studies/starts.py measured."""
 
+import argparse
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from measured_page import Results, page_main
-
-from rectifiers.results.documents import markdown
+from rectifiers.results.documents import markdown, write_or_check
 from rectifiers.results.statistics import mean_of
+from rectifiers.runtime.console import cli_errors
+from rectifiers.runtime.errors import InputError
+
+NUMBERS = Path(__file__).parents[1] / "results" / "starts.json"
+Results = dict[str, Any]  # by network, or by start
 
 STEPS, EARLY, SHORT = 2000, 300, 1000  # of a run, of its early loss, and of a search
 WARMUP, DECAY = 50, 0.05
@@ -68,5 +75,26 @@ def page(results: Results) -> str:
     return "\n".join(parts)
 
 
+def read_numbers() -> Results:
+    """Return what was measured so far, by network."""
+    return json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+
+
+def write_page(*, check: bool = False) -> None:
+    numbers = read_numbers()
+    if not numbers:
+        raise InputError("results/starts.json has no numbers yet; run python studies/starts.py")
+    pages = {NUMBERS.with_name("STARTS.md"): page(numbers)}
+    write_or_check(pages, check, "python studies/starts_page.py")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the page is stale")
+    options = parser.parse_args()
+    with cli_errors():
+        write_page(check=options.check)
+
+
 if __name__ == "__main__":
-    page_main(__doc__, page, "starts")
+    main()

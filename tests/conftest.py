@@ -159,7 +159,7 @@ def require(*programs: str) -> None:
 
 
 def load_script(name: str) -> ModuleType:
-    """A program as a module: one of scripts/, or one named by its path, as studies/libraries."""
+    """A program as a module: one of scripts/, or one named by its path, as studies/starts."""
     path = ROOT / (f"{name}.py" if "/" in name else f"scripts/{name}.py")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec

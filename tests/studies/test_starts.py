@@ -73,7 +73,8 @@ def test_losses_are_compared_seed_by_seed(starts) -> None:
     assert default[3] == "+0.5 (+0.5 to +0.5)"
     assert default[5].startswith("+0 ")
     assert own[3] == own[5] == ""
-    assert "GPT" in starts.page({"gpt": {"what": "a GPT", "starts": results}})
+    page = load_script("studies/starts_page").page
+    assert "GPT" in page({"gpt": {"what": "a GPT", "starts": results}})
 
 
 def test_readme_counts_what_the_page_shows(starts) -> None:
@@ -95,10 +96,10 @@ def test_readme_counts_what_the_page_shows(starts) -> None:
 @pytest.mark.parametrize("options", [[], ["--check"]])
 def test_page_without_numbers_is_refused(starts, tmp_path, monkeypatch, capsys, options) -> None:
     page = load_script("studies/starts_page")
-    monkeypatch.setattr(sys.modules["measured_page"], "RESULTS", tmp_path)
+    monkeypatch.setattr(page, "NUMBERS", tmp_path / "starts.json")
     monkeypatch.setattr(sys, "argv", ["starts_page.py", *options])
     with pytest.raises(SystemExit):
-        page.page_main("", page.page, "starts")
+        page.main()
     assert "run python studies/starts.py" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
