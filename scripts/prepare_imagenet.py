@@ -1,10 +1,9 @@
 """Convert ImageNet's official archives to shards for training. DVC runs these stages.
 
 Examples:
-  python scripts/prepare_imagenet.py verify       check the archives against their checksums
-  python scripts/prepare_imagenet.py prepare      write shards, indexes and the manifest; continues
-                                                  after an interruption
-  python scripts/prepare_imagenet.py statistics   compute the mean image and the covariances
+  python scripts/prepare_imagenet.py verify    check the archives against their checksums
+  python scripts/prepare_imagenet.py prepare   write shards, indexes and the manifest; continues
+                                               after an interruption
 """
 
 import argparse
@@ -13,15 +12,14 @@ import os
 import warnings
 from pathlib import Path
 
-import numpy as np
 from pydantic import ConfigDict
 
 from rectifiers.data.imagenet.archives import file_md5, read_expected, verify
 from rectifiers.data.images import Inspection, cached_inspection
-from rectifiers.runs.sections import Pixels, ShardBytes, Store
+from rectifiers.runs.sections import ShardBytes, Store
 from rectifiers.runtime.console import cli_errors, progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import atomic_file, load_yaml, write_text
+from rectifiers.runtime.files import load_yaml, write_text
 from rectifiers.runtime.schema import Section, checked
 
 CACHE = Path(".cache")
@@ -34,8 +32,6 @@ class Settings(Section):
     root: str
     store: Store
     shard_bytes: ShardBytes
-    resize_px: Pixels
-    crop_px: Pixels
 
 
 def read_settings(path: Path) -> Settings:
@@ -53,31 +49,16 @@ def cached_md5(path: Path) -> str:
     return cached_inspection(CACHE, [path], "md5", read).digest
 
 
-def write_statistics(settings: Settings, place: Path, threads: int) -> None:
-    """Write mean.npy and statistics.json of a prepared training split."""
-    from rectifiers.data.imagenet.colors import measure_colors
-    from rectifiers.data.imagenet.shards import ShardSplit, read_manifest
-    from rectifiers.data.transforms import Geometry
-
-    root = Path(settings.root)
-    train = ShardSplit(root, "train", read_manifest(root))
-    geometry = Geometry(settings.resize_px, settings.crop_px, flip=False)
-    statistics, mean_image = measure_colors(train, geometry, threads)
-    with atomic_file(place / "mean.npy") as file:
-        np.save(file, mean_image, allow_pickle=False)
-    write_text(place / "statistics.json", json.dumps(statistics, indent=1) + "\n")
-
-
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("stage", choices=("verify", "prepare", "statistics"), help="the stages, in this order")
+    add("stage", choices=("verify", "prepare"), help="the stages, in this order")
     settings, archives = Path("conf/data/imagenet.yaml"), Path("pipelines/imagenet/archives.yaml")
     add("--settings", type=Path, default=settings, help="a file of conf/data (default: ImageNet's)")
     add("--archives", type=Path, default=archives, help="the archives (default: ImageNet's)")
-    add("--out", type=Path, help="the file that verify, or the folder that statistics, writes")
+    add("--out", type=Path, help="the file that verify writes")
     add("--threads", type=int, default=os.cpu_count(), help="that read images (default: all cores)")
     return parser.parse_args()
 
@@ -93,8 +74,6 @@ def main() -> None:
         if threads < 1:
             raise InputError(f"--threads={threads} is not usable; give a whole number at least 1")
 
-        if stage == "statistics":
-            return write_statistics(settings, out or root.with_name("statistics"), threads)
         for archive in expected.archives.values():  # before they are prepared, too
             verify(archive, cached_md5)
         if stage == "verify" and out:
@@ -104,7 +83,6 @@ def main() -> None:
 
             store, size = settings.store, settings.shard_bytes
             prepare(expected, root, store=store, shard_bytes=size, threads=threads)
-    return None
 
 
 if __name__ == "__main__":

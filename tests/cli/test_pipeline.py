@@ -27,7 +27,7 @@ VERIFY = load_script("verify_data")
 PARTS = ("src", "conf", "scripts", "pipelines", "train.py", "dvc.yaml", "data.dvc")
 PARTS += (".dvcignore", ".gitignore", "params.yaml")
 MINIATURE, LOCK = "pipelines/miniature/dvc.yaml", "pipelines/miniature/dvc.lock"
-STAGES = (f"{MINIATURE}:prepare", f"{MINIATURE}:statistics")
+PREPARE = f"{MINIATURE}:prepare"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def made(tmp_path_factory) -> Clone:
 def test_repro_gives_the_pinned_bytes_once(made: Clone) -> None:
     assert (made.root / LOCK).read_bytes() == (ROOT / LOCK).read_bytes()
     again = made.good("dvc", "repro", MINIATURE)
-    assert again.count("didn't change, skipping") == 4
+    assert again.count("didn't change, skipping") == 3
     assert "Running stage" not in again
     assert (made.root / "data.dvc").read_bytes() == (ROOT / "data.dvc").read_bytes()
     assert "are as pinned" in made.good("python", "scripts/verify_data.py")
@@ -93,23 +93,18 @@ def whole(miniature: Expected, prepared: Path, tmp_path_factory) -> Path:
     shutil.copytree(ROOT / "pipelines", root / "pipelines")
     shutil.copytree(miniature.archives["train"].path.parent, root / "data" / "raw" / "miniature")
     shutil.copytree(prepared, root / "data" / "prepared" / "miniature")
-    script = load_script("prepare_imagenet")
     verified = {archive.path.name: archive.md5 for archive in miniature.archives.values()}
     write_text(root / "data" / "verified" / "miniature.json", json.dumps(verified, indent=1) + "\n")
-    settings = script.read_settings(ROOT / "pipelines" / "miniature" / "settings.yaml")
-    settings = settings.model_copy(update={"root": str(prepared)})
-    script.write_statistics(settings, root / "data" / "statistics" / "miniature", 2)
     return root
 
 
-def test_the_statistics_too_are_those_that_are_pinned(whole: Path) -> None:
+def test_whole_project_verifies(whole: Path) -> None:
     assert list(VERIFY.find_errors(whole)) == []
 
 
 VICTIMS = [
     "data/raw/miniature/ILSVRC2012_img_train.tar",
     "data/prepared/miniature/train/shard-00002.bin",
-    "data/statistics/miniature/mean.npy",
 ]
 
 
@@ -155,10 +150,10 @@ def test_a_folder_keeps_its_pixels_through_archives(tmp_path: Path, monkeypatch)
 def test_a_fresh_clone_trains_on_pulled_shards(made: Clone, tmp_path: Path) -> None:
     store = tmp_path / "store"
     made.good("dvc", "remote", "add", "--default", "store", str(store))
-    made.good("dvc", "push", "--quiet", *STAGES)
+    made.good("dvc", "push", "--quiet", PREPARE)
     there = clone(tmp_path / "there")
     shutil.copy(made.root / ".dvc" / "config", there.root / ".dvc" / "config")
-    there.good("dvc", "pull", "--quiet", *STAGES)
+    there.good("dvc", "pull", "--quiet", PREPARE)
     options = """data=imagenet data.root=data/prepared/miniature data.val_per_class=2 model=mlp
         model.depth=2 model.hidden=16 data.resize_px=20 data.crop_px=16 trainer.max_epochs=1
         init.fc_std=null preprocess.scale=unit_rms data.batch_size=12 evaluation=center"""
@@ -205,7 +200,7 @@ def test_imagenets_stages_run_on_the_miniature(miniature, tmp_path) -> None:
     here.good(*repro)
     assert here.run("dvc", "status", "--quiet", "data.dvc").returncode == 0
     again = here.good(*repro)
-    assert again.count("didn't change, skipping") == 2  # verify runs always, and costs nothing
+    assert again.count("didn't change, skipping") == 1  # verify runs always, and costs nothing
     place = here.root / "data" / "prepared" / "imagenet" / "manifest.json"
     manifest = json.loads(place.read_text())
     assert manifest["splits"]["train"]["images"] == 72
