@@ -109,11 +109,7 @@ def test_first_batch_is_that_of_training(fitted: Path) -> None:
         ]
         trained_on = sorted(index for part in parts for _, index in next(iter(part.batches)))
         assert len(trained_on) == 60
-        views = (
-            CenterDataset(source, "train", parts[0].geometry, skip_bad=False)
-            .__getitems__(trained_on)
-            .images
-        )
+        views = CenterDataset(source, "train", parts[0].geometry).__getitems__(trained_on).images
         for part in parts:
             assert sorted(part.first_batch(3).flatten(1).tolist()) == sorted(
                 views.flatten(1).tolist()

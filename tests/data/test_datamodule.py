@@ -79,16 +79,14 @@ def test_two_ranks_read_the_images_of_one_process(photos: Source) -> None:
     for items, whole in zip(data.batches, photo_batches(photos.train.root, 0), strict=True):
         for rank in range(2):
             part = data.training.__getitems__(items[rank::2])
-            assert same(part, Batch(*(parts[rank::2] for parts in whole[:3]), []))
+            assert same(part, Batch(*(parts[rank::2] for parts in whole)))
 
 
 @pytest.mark.parametrize("geometry", [PAPER, replace(PAPER, pad_px=9)])
 def test_every_image_equals_pillows(photos: Source, geometry: Geometry) -> None:
     """Training, validation and what preprocessing learns from, with and without the C library."""
     for epoch in range(3):
-        batch = TrainDataset(photos, geometry, 3, skip_bad=False).__getitems__(
-            [(epoch, i) for i in range(16)]
-        )
+        batch = TrainDataset(photos, geometry, 3).__getitems__([(epoch, i) for i in range(16)])
         for i in range(16):
             image = photos.train.image(i)
             plan = draw_plan(geometry, 3, epoch, i, (image.shape[1], image.shape[2]))
@@ -172,39 +170,6 @@ def test_worker_reports_an_unreadable_image(damaged: Source) -> None:
         list(data.train_dataloader())
     assert str(raised.value).startswith(str(damaged.train.root / "train" / "a"))
     assert "Traceback" not in str(raised.value)
-
-
-def test_skip_bad_takes_the_next_image(damaged: Source) -> None:
-    data = ImageData(
-        damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True
-    )
-    with pytest.warns(UserWarning, match=r"1\.jpg cannot be read .* the next image takes its"):
-        batch = data.training.__getitems__([(0, 0), (0, 1), (0, 2)])
-    assert batch.unread == [1, 2, 2]
-    assert batch.labels.tolist() == [0, 1, 1]
-    assert torch.equal(batch.images[1], data.training.__getitems__([(0, 3)]).images[0])
-    (crops,) = data.statistics_batches()
-    assert len(crops) == 4
-    assert data.unread == {1, 2}
-
-
-def test_validation_never_skips_an_image(damaged: Source) -> None:
-    (damaged.val.root / "val" / "a" / "0.jpg").write_bytes(b"broken")
-    data = ImageData(
-        damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True
-    )
-    with pytest.raises(InputError, match=r"0\.jpg cannot be read"):
-        list(data.val_dataloader())
-
-
-@pytest.mark.filterwarnings("ignore:.*takes its place")
-def test_split_without_readable_images_is_refused(damaged: Source) -> None:
-    for path in damaged.train.paths:
-        path.write_bytes(b"broken")
-    geometry = Geometry(36, 32, True)
-    data = ImageData(damaged, geometry, global_batch=6, seed=0, workers=0, skip_bad=True)
-    with pytest.raises(InputError, match="no training image can be read"):
-        data.training.__getitems__([(0, 0)])
 
 
 @pytest.mark.parametrize("library", [True, False])

@@ -117,10 +117,10 @@ def test_part_of_a_folder_is_read_alike(photos: Path) -> None:
     assert pickle.loads(pickle.dumps(part)).labels == part.labels
     geometry = Geometry(36, 32, True)
     data = ImageData(source, geometry, global_batch=6, seed=0, workers=2)
-    expected = TrainDataset(source, geometry, 0, skip_bad=False)
+    expected = TrainDataset(source, geometry, 0)
     for items, batch in zip(data.batches, data.train_dataloader(), strict=True):
         assert torch.equal(batch.images, expected.__getitems__(items).images)
-    assert len(CenterDataset(source, "val", geometry, skip_bad=False)) == 6
+    assert len(CenterDataset(source, "val", geometry)) == 6
 
 
 def test_small_class_is_refused(photos: Path) -> None:

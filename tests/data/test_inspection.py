@@ -17,7 +17,7 @@ from conftest import compose_config
 from photos import jpeg, photo, write_folder
 from rectifiers.data import jpeg as decoder
 from rectifiers.data.images import FolderSplit, read_rgb, unreadable_reason
-from rectifiers.data.sources import Source, folder, three_splits
+from rectifiers.data.sources import Source, folder
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
 from rectifiers.training import train as running
@@ -196,8 +196,8 @@ def opened(monkeypatch) -> list[str]:
     return names
 
 
-def look(root: Path, *, skip_bad: bool = False) -> Source:
-    return folder(str(root)).inspected(root.parent / "cache", skip_bad=skip_bad)
+def look(root: Path) -> Source:
+    return folder(str(root)).inspected(root.parent / "cache")
 
 
 def test_a_second_look_opens_no_file(photos: Path, opened: list[str]) -> None:
@@ -273,18 +273,11 @@ def test_folders_share_no_memory(photos: Path) -> None:
 
 
 @pytest.mark.skipif(not HAS_DECODER, reason="Pillow drops libjpeg's warnings")
-@pytest.mark.filterwarnings("ignore:.*others take the places")
-def test_damaged_image_is_named_or_skipped(photos: Path) -> None:
+def test_damaged_image_is_named(photos: Path) -> None:
     victim = photos / "train" / "b" / "2.jpg"
     victim.write_bytes(left_out(victim.read_bytes()))
     with pytest.raises(InputError, match=r"train/b/2\.jpg cannot be read \(Corrupt JPEG data"):
         look(photos)
-    split = look(photos, skip_bad=True).train
-    place = split.paths.index(victim)  # type: ignore[attr-defined]
-    for read in (split.image, split.encoded):  # type: ignore[attr-defined]
-        with pytest.raises(InputError, match=r"train/b/2\.jpg"):
-            read(place)
-        assert read(place - 1) is not None
 
 
 @pytest.mark.parametrize("part", ["train", "val"])
@@ -309,15 +302,6 @@ def test_files_that_are_not_read_are_counted(photos: Path) -> None:
     assert len(source.train.labels) == 9
 
 
-@pytest.mark.filterwarnings("ignore:.*others take the places")
-def test_training_images_alone_are_skipped(photos: Path) -> None:
-    (photos / "train" / "b" / "2.jpg").write_bytes(b"")
-    look(photos, skip_bad=True)
-    (photos / "val" / "b" / "2.jpg").write_bytes(b"")
-    with pytest.raises(InputError, match=r"val/b/2\.jpg cannot be read"):
-        look(photos, skip_bad=True)
-
-
 # ---- a run ----
 
 SMALL = ("data=folder", "model=mini", "data.batch_size=4", "logger=none", "evaluation=center")
@@ -340,29 +324,10 @@ def test_bad_images_stop_the_run(photos: Path, part: str, damage, monkeypatch) -
             train(config, {})
 
 
-@pytest.mark.filterwarnings("ignore:.*others take the places")
-@pytest.mark.parametrize("protocol", ["held_out", "paper"])
-def test_no_validation_image_is_skipped(photos: Path, protocol: str) -> None:
-    overrides = (f"data.root={photos}", f"cache_dir={photos.parent}/cache", "data.bad_images=skip")
-    config = compose_config(*SMALL, *overrides, f"data.protocol={protocol}")
-    three = three_splits(folder(str(photos)))
-    victim = three.train.split.paths[three.train.indices[0]]  # type: ignore[attr-defined]
-    victim.write_bytes(b"")
-    build.inspect_source(folder(str(photos)), config)
-    victim = three.val.split.paths[three.val.indices[0]]  # type: ignore[attr-defined]
-    victim.write_bytes(victim.read_bytes()[:-30])
-    if protocol == "paper":
-        build.inspect_source(folder(str(photos)), config)
-    else:
-        with pytest.raises(InputError, match=rf"^{victim} cannot be read .*; repair or remove it$"):
-            build.inspect_source(folder(str(photos)), config)
-
-
 def test_one_process_looks_for_all(photos: Path, opened: list[str], monkeypatch) -> None:
     found = look(photos).digests
     opened.clear()
-    of_rank_zero = found, {}
-    monkeypatch.setattr(build, "broadcast_from_rank_zero", lambda look: of_rank_zero)
+    monkeypatch.setattr(build, "broadcast_from_rank_zero", lambda look: found)
     config = compose_config(*SMALL, f"data.root={photos}", f"cache_dir={photos.parent}/none")
     source = folder(str(photos))
     assert build.inspect_source(source, config).digests == found

@@ -61,11 +61,6 @@ def test_a_fitted_map_is_cached_and_loaded_again(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["key.pt"]
 
 
-def test_incomplete_fit_is_not_cached(tmp_path: Path) -> None:
-    load_or_fit(tmp_path, "key", lambda: fitted(digits()), is_whole=lambda: False)
-    assert not list(tmp_path.iterdir())
-
-
 def test_key_follows_every_input() -> None:
     inputs = {"train": "ab", "resize_px": 36, "preprocess": {"scale": "unit_rms"}}
     others = [inputs, inputs | {"train": "cd"}, inputs | {"preprocess": {"scale": 1}}]

@@ -24,7 +24,6 @@ MEANT = {
     "data.pad_px": 0,
     "data.color_scale": "eigenvalues",
     "data.content": None,
-    "data.bad_images": "error",
     "trainer.deterministic": None,
     "trainer.gradient_clip_val": None,
     "trainer.gradient_clip_algorithm": None,

@@ -94,7 +94,6 @@ HOSTILE = [
     (lambda kept: kept.update(classes=11), "of another network"),
     (lambda kept: kept.pop("config"), "older version"),
     (lambda kept: kept.update(history=[{}]), "cannot be read"),
-    (lambda kept: kept.update(unread=3), "cannot be read"),
     (lambda kept: kept.pop("codes"), "cannot be read"),
 ]
 

@@ -92,9 +92,9 @@ def begun(step: int = 0, processes: int = 1) -> Classifier:
     return module
 
 
-def batch_of(labels: list[int], unread: tuple[int, ...] = ()) -> Batch:
+def batch_of(labels: list[int]) -> Batch:
     images = torch.zeros(len(labels), 1, 4, 4, dtype=torch.uint8)
-    return Batch(images, torch.tensor(labels), None, list(unread))
+    return Batch(images, torch.tensor(labels), None)
 
 
 def take_step(module: Classifier, batch: Batch) -> None:
@@ -148,16 +148,3 @@ def test_other_ranks_continue_an_epochs_mean(processes: int) -> None:
     mean = (loss + others * math.log(2)) / (weight + others)
     assert mean == pytest.approx((3 * 1.5 + math.log(2)) / 4)
     assert processes * module._num_images == 4 * 8
-
-
-def test_unreadable_images_of_all_steps_survive_a_restart() -> None:
-    module = begun()
-    take_step(module, batch_of([0, 1], unread=(5, 2)))
-    take_step(module, batch_of([0, 1], unread=(2, 11)))
-    assert module.unreadable_images() == [2, 5, 11]
-    checkpoint: dict[str, Any] = {"state_dict": module.state_dict()}
-    module.on_save_checkpoint(checkpoint)
-    resumed = begun()
-    resumed.on_load_checkpoint(checkpoint)
-    take_step(resumed, batch_of([0], unread=(1,)))
-    assert resumed.unreadable_images() == [1, 2, 5, 11]

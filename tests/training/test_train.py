@@ -386,17 +386,6 @@ def test_run_leaves_the_process_as_before(tiny, logger: str) -> None:
         assert wandb.run is None
 
 
-@pytest.mark.filterwarnings("ignore:.*takes its place")
-def test_skipped_training_images_stand_in_the_record(tiny, tmp_path: Path) -> None:
-    write_folder(tmp_path / "photos")
-    (tmp_path / "photos" / "train" / "a" / "1.jpg").write_bytes(b"broken")
-    asked = ("data=folder", f"data.root={tmp_path}/photos", "data.batch_size=8")
-    with pytest.raises(InputError, match=r"1\.jpg cannot be read"):
-        train(tiny(*asked), {})
-    record = train(tiny(*asked, "data.bad_images=skip"), {}).record
-    assert record.warnings[-1].endswith("others took their places (by index: 1)")
-
-
 def test_a_hanging_loader_ends_the_run(tiny, monkeypatch) -> None:
     monkeypatch.setattr(TrainDataset, "__getitems__", lambda self, items: time.sleep(60))
     with pytest.raises(InputError, match=r"timeout_s=1 went by .* the same command goes on"):

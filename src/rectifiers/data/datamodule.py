@@ -19,7 +19,6 @@ from rectifiers.data.sources import Source
 from rectifiers.data.transforms import (
     ArrayViews,
     Geometry,
-    Plan,
     Reader,
     center_plan,
     draw_plan,
@@ -38,13 +37,11 @@ class Batch(NamedTuple):
     """Images as bytes, and the colour shifts that the device adds to them.
 
     images: uint8 [N, C, H, W]; labels: int64 [N]; shifts: float32 [N, 3], grey levels to add to
-    red, green and blue before the preprocessing, or None; unread: indices of images that could not
-    be read and were replaced."""
+    red, green and blue before the preprocessing, or None."""
 
     images: Tensor
     labels: Tensor
     shifts: Tensor | None
-    unread: list[int]
 
 
 def check_batches(images: int, batch: int, processes: int) -> None:
@@ -109,14 +106,11 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
 
 
 class TrainDataset(Dataset[Batch]):
-    """Augmented training images in whole batches, addressed by (epoch, index).
+    """Augmented training images in whole batches, addressed by (epoch, index)."""
 
-    skip_bad: whether the next readable image replaces one that cannot be read."""
-
-    def __init__(self, source: Source, geometry: Geometry, seed: int, *, skip_bad: bool) -> None:
+    def __init__(self, source: Source, geometry: Geometry, seed: int) -> None:
         self.reader, self.labels = Reader(source.train), source.train.labels
-        self.channels, self.geometry = source.channels, geometry
-        self.seed, self.skip_bad = seed, skip_bad
+        self.channels, self.geometry, self.seed = source.channels, geometry, seed
         self.views = ArrayViews.of(source.train, geometry)
 
     def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
@@ -125,62 +119,24 @@ class TrainDataset(Dataset[Batch]):
         epoch, indices = items[0][0], [index for _, index in items]
         if self.views is not None:
             views, shifts = self.views.augmented(self.seed, epoch, indices)
-            return Batch(_shared(views), _labels(self.labels, indices), shifts, [])
+            return Batch(_shared(views), _labels(self.labels, indices), shifts)
 
         images = _buffer(len(items), self.channels, *self.geometry.crop)
-        plans: list[Plan] = []
-        unread: list[int] = []
-        for place, plan in enumerate(self._read(epoch, indices, images)):
-            if isinstance(plan, InputError):
-                view = images[place : place + 1]
-                plan, indices[place], passed = self._replace(epoch, indices[place], plan, view)
-                unread += passed
-            plans.append(plan)
-
+        plans_for = [partial(draw_plan, self.geometry, self.seed, epoch, i) for i in indices]
+        plans = self.reader.read(indices, plans_for, images)
         shifts = None
         if self.geometry.color_sigma:
             shifts = torch.from_numpy(np.array([plan.shift for plan in plans], dtype=np.float32))
-        return Batch(images, _labels(self.labels, indices), shifts, unread)
-
-    def _read(self, epoch: int, indices: Sequence[int], out: Tensor) -> list[Plan | InputError]:
-        """Write the views of images into `out`, uint8 [N, C, height, width]: see `Reader.read`."""
-        plans = [partial(draw_plan, self.geometry, self.seed, epoch, index) for index in indices]
-        return self.reader.read(indices, plans, out)
-
-    def _replace(
-        self, epoch: int, index: int, error: InputError, out: Tensor
-    ) -> tuple[Plan, int, list[int]]:
-        """Write the view of the next image that can be read into `out`, uint8 [1, C, height,
-        width]; return its plan, its index, and the indices that were passed over.
-
-        index, error: the image that cannot be read, and why."""
-        unread: list[int] = []
-        plan: Plan | InputError = error
-        while isinstance(plan, InputError):
-            if not self.skip_bad:
-                raise plan
-            warnings.warn(
-                f"{plan}; the next image takes its place (data.bad_images=skip)", stacklevel=2
-            )
-            unread.append(index)
-            if len(unread) == len(self.labels):
-                raise InputError(
-                    "no training image can be read; see data.bad_images=error for what is "
-                    "wrong with one"
-                )
-            index = (index + 1) % len(self.labels)
-            (plan,) = self._read(epoch, [index], out)
-        return plan, index, unread
+        return Batch(images, _labels(self.labels, indices), shifts)
 
 
 class CenterDataset(Dataset[Batch]):
-    """The centre view of every image of a split, in whole batches; with `skip_bad`, of every
-    readable image."""
+    """The centre view of every image of a split, in whole batches."""
 
-    def __init__(self, source: Source, part: str, geometry: Geometry, *, skip_bad: bool) -> None:
+    def __init__(self, source: Source, part: str, geometry: Geometry) -> None:
         split = source.train if part == "train" else source.val
         self.reader, self.labels, self.channels = Reader(split), split.labels, source.channels
-        self.geometry, self.skip_bad = geometry, skip_bad
+        self.geometry = geometry
         self.views = ArrayViews.of(split, geometry)
 
     def __len__(self) -> int:
@@ -190,25 +146,12 @@ class CenterDataset(Dataset[Batch]):
         """Return the views of these images."""
         if self.views is not None:
             views = _shared(self.views.centered(indices))
-            return Batch(views, _labels(self.labels, indices), None, [])
+            return Batch(views, _labels(self.labels, indices), None)
 
         images = _buffer(len(indices), self.channels, *self.geometry.crop)
         plan_for = partial(center_plan, self.geometry)
-        plans = self.reader.read(indices, [plan_for] * len(indices), images)
-        errors = [plan for plan in plans if isinstance(plan, InputError)]
-        if not errors:
-            return Batch(images, _labels(self.labels, indices), None, [])
-        if not self.skip_bad:
-            raise errors[0]
-
-        read, unread = list[int](), list[int]()  # places in the batch; indices of the split
-        for place, plan in enumerate(plans):
-            if isinstance(plan, InputError):
-                unread.append(indices[place])
-            else:
-                read.append(place)
-        labels = _labels(self.labels, [indices[place] for place in read])
-        return Batch(images[read], labels, None, unread)
+        self.reader.read(indices, [plan_for] * len(indices), images)
+        return Batch(images, _labels(self.labels, indices), None)
 
     __getitems__ = batch  # what torch's loader calls
 
@@ -264,9 +207,8 @@ class ImageData(pl.LightningDataModule):
 
     global_batch: images of a training batch, of all processes together. workers: processes that
     read ahead, 0 for none. timeout_s: how long to wait for a batch of theirs, 0 for ever. pinned:
-    whether batches lie in pinned memory. skip_bad: whether a training image that cannot be read is
-    replaced and named instead of ending the run; a validation image always ends it. is_fixed:
-    whether all epochs are like the first, to overfit a few batches. place: this process among all.
+    whether batches lie in pinned memory. is_fixed: whether all epochs
+    are like the first, to overfit a few batches. place: this process among all.
 
     Raises:
         InputError: where processes are more than validation images, or the crop does not fit
@@ -283,12 +225,11 @@ class ImageData(pl.LightningDataModule):
         workers: int,
         timeout_s: float = 0,
         pinned: bool = False,
-        skip_bad: bool = False,
         is_fixed: bool = False,
         place: World = SINGLE_PROCESS,
     ) -> None:
         super().__init__()
-        self.source, self.geometry, self.skip_bad, self.place = source, geometry, skip_bad, place
+        self.source, self.geometry, self.place = source, geometry, place
         self.global_batch, self.seed, self.is_fixed = global_batch, seed, is_fixed
         if len(source.val.labels) < place.size:
             raise InputError(
@@ -297,8 +238,7 @@ class ImageData(pl.LightningDataModule):
             )
         if geometry.signal:
             self._check_signals()
-        self.unread: set[int] = set()  # training images that the statistics left out
-        self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
+        self.training = TrainDataset(source, geometry, seed)
         self._loading: dict[str, Any] = {
             "workers": workers,
             "timeout_s": timeout_s,
@@ -310,12 +250,7 @@ class ImageData(pl.LightningDataModule):
 
     def _check_signals(self) -> None:
         """Refuse a crop that is not the size of the signals, judged by the first one."""
-        try:
-            height, width = self.source.train.shape(0)
-        except InputError:
-            if self.skip_bad:  # the first one cannot be read, which is allowed
-                return
-            raise
+        height, width = self.source.train.shape(0)
         if (height, width) != self.geometry.crop:
             remedy = f"data.crop_px={width}, or " if height == 1 else ""
             raise InputError(
@@ -348,9 +283,8 @@ class ImageData(pl.LightningDataModule):
         return self.centre_views("train").batch(indices).images
 
     def centre_views(self, part: str) -> CenterDataset:
-        """Return the centre views of a split; an image of "val" must be readable in any case."""
-        skip_bad = self.skip_bad and part == "train"
-        return CenterDataset(self.source, part, self.geometry, skip_bad=skip_bad)
+        """Return the centre views of a split, "train" or "val"."""
+        return CenterDataset(self.source, part, self.geometry)
 
     def train_dataloader(self) -> DataLoader:
         return EpochLoader(self.training, batch_sampler=self.batches, **self._loading)
@@ -367,7 +301,6 @@ class ImageData(pl.LightningDataModule):
         largest_share = math.ceil(len(crops) / self.place.size)  # of a process, in images
         most_batches = math.ceil(largest_share / self._centre_batch)
         for batch in iterate_until_stopped(self._ordered_loader(crops), most_batches, where):
-            self.unread.update(batch.unread)
             yield batch.images
 
     def _ordered_loader(self, crops: CenterDataset) -> DataLoader:

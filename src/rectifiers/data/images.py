@@ -7,8 +7,8 @@ import os
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -174,14 +174,11 @@ def write_cache(path: Path, content: bytes | np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class FolderSplit:
-    """Image files of any size below the folder `root`, each read as RGB when it is needed.
-
-    unreadable: why some cannot be used, by index; a damaged one may be decoded without an error."""
+    """Image files of any size below the folder `root`, each read as RGB when it is needed."""
 
     root: Path
     paths: Sequence[Path]
     labels: Sequence[int]
-    unreadable: Mapping[int, str] = field(default_factory=dict)
 
     def image(self, index: int) -> Tensor:
         return read_rgb(BytesIO(self.encoded(index)), str(self.paths[index]))
@@ -189,8 +186,6 @@ class FolderSplit:
     def encoded(self, index: int) -> bytes:
         """Return the bytes of the file, of which a JPEG decoder may read a part."""
         path = self.paths[index]
-        if index in self.unreadable:
-            raise InputError(self.unreadable[index])
         try:
             if (size := path.stat().st_size) > LARGEST_BYTES:
                 raise OSError(f"it has {size:,} bytes, more than {LARGEST_BYTES:,}")

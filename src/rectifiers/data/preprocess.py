@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rectifiers.data import transforms
 from rectifiers.data.images import write_cache
-from rectifiers.runtime.distributed import all_gather, all_reduce, broadcast_from_rank_zero
+from rectifiers.runtime.distributed import all_reduce, broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError, first_line, unreadable
 from rectifiers.runtime.files import atomic_file, check_zip
 from rectifiers.runtime.ranges import Count, NonNegative
@@ -317,17 +317,11 @@ def statistics_key(inputs: JsonObject) -> str:
     return content.hexdigest()
 
 
-def load_or_fit(
-    folder: Path,
-    key: str,
-    fit: Callable[[], Preprocess],
-    is_whole: Callable[[], bool] = lambda: True,
-) -> Preprocess:
+def load_or_fit(folder: Path, key: str, fit: Callable[[], Preprocess]) -> Preprocess:
     """Return the map in the cache under `key`, or fit it and store it. A damaged file is replaced
     by a new fit.
 
-    Several processes fit together. is_whole: whether the fit has used every image; otherwise it is
-    not stored."""
+    Several processes fit together."""
     path = folder / f"{key}.pt"
 
     def cached() -> Preprocess | None:
@@ -340,9 +334,8 @@ def load_or_fit(
     if known is not None:
         return known
     fitted = fit()
-    if all(all_gather(is_whole())):
-        # by a broadcast, so that an error of rank 0's disk is one on all
-        broadcast_from_rank_zero(lambda: write_cache(path, _file_content(fitted)))
+    # by a broadcast, so that an error of rank 0's disk is one on all
+    broadcast_from_rank_zero(lambda: write_cache(path, _file_content(fitted)))
     return fitted
 
 

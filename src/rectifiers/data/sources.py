@@ -9,7 +9,7 @@ import random
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +23,7 @@ from torchvision import datasets
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from rectifiers.data.images import FolderSplit, Inspection, list_classes
-from rectifiers.data.splits import ArraySplit, Part, Split, choose, part_digest, take
+from rectifiers.data.splits import ArraySplit, Split, choose, part_digest, take
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import root_folder
@@ -100,39 +100,21 @@ class Source:
     def _mark(self) -> str:
         return UNPINNED if self.pinned is False else ""
 
-    def inspected(
-        self,
-        cache_dir: Path,
-        *,
-        skip_bad: bool,
-        in_splits: Callable[["Source"], "Source"] = lambda source: source,
-    ) -> "Source":
+    def inspected(self, cache_dir: Path) -> "Source":
         """Return the source with its hashes, for which all files of all splits are read, or as it
-        is with known ones. An image that cannot be read is an InputError; with `skip_bad`, those of
-        training are a warning, unless `in_splits`, such as `three_splits`, makes them validation
-        images."""
+        is with known ones.
+
+        Raises:
+            InputError: where an image cannot be read.
+        """
         if self.digests is not None:
             return self
         inspections = [_inspect(split, cache_dir) for split in self._splits]
-        source = replace(self, digests=tuple(split.digest for split in inspections))
-
-        train, *held_out = (split.unreadable for split in inspections)
-        fatal = dict(train)
-        if skip_bad and train:
-            message = f"{_first(list(train.values()))}; others take the places of such images"
-            warnings.warn(message, stacklevel=2)
-            val = in_splits(source).val
-            validated = val.indices.tolist() if isinstance(val, Part) else []
-            fatal = {index: train[index] for index in validated if index in train}
-            if isinstance(source.train, FolderSplit):
-                source = replace(source, train=replace(source.train, unreadable=train))
-
-        sentences = list(fatal.values())
-        for unreadable in held_out:
-            sentences += unreadable.values()
+        sentences = [line for split in inspections for line in split.unreadable.values()]
         if sentences:
-            raise InputError(_first(sentences))
-        return source
+            more = f" (and {len(sentences) - 1:,} more)" if len(sentences) > 1 else ""
+            raise InputError(sentences[0] + more)
+        return replace(self, digests=tuple(split.digest for split in inspections))
 
 
 def _inspect(split: Split, cache_dir: Path) -> Inspection:
@@ -141,13 +123,6 @@ def _inspect(split: Split, cache_dir: Path) -> Inspection:
         inspection: Inspection = split.inspect(cache_dir)
         return inspection
     return Inspection(split.digest(), {})
-
-
-def _first(sentences: Sequence[str]) -> str:
-    """Return the first sentence, and how many there are beside it."""
-    if len(sentences) == 1:
-        return sentences[0]
-    return f"{sentences[0]} (and {len(sentences) - 1:,} more)"
 
 
 def three_splits(source: Source, val_per_class: int | None = None) -> Source:

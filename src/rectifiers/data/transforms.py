@@ -183,18 +183,19 @@ class Reader:
         self.split = split
         self.encoded = None if jpeg.unavailable_reason() else getattr(split, "encoded", None)
 
-    def read(
-        self, indices: Sequence[int], plans_for: Sequence[PlanFor], out: Tensor
-    ) -> list[Plan | InputError]:
+    def read(self, indices: Sequence[int], plans_for: Sequence[PlanFor], out: Tensor) -> list[Plan]:
         """Write a view of each image into `out`, uint8 [N, C, height, width]; return the
         plans of the views.
 
-        plans_for: makes each image's plan from its height and width. For an image that cannot be
-        read, its error takes the plan's place, and its view is undefined."""
+        plans_for: makes each image's plan from its height and width.
+
+        Raises:
+            InputError: where an image cannot be read.
+        """
         # First all files and plans, then all pixels: each part stays in the cache, which is a tenth
         # faster.
         opened = [self._open(*request) for request in zip(indices, plans_for, strict=True)]
-        results: list[Plan | InputError] = []
+        results: list[Plan] = []
         for view, (encoded, plan), index, plan_for in zip(
             out, opened, indices, plans_for, strict=True
         ):
@@ -229,16 +230,13 @@ class Reader:
         except InputError:  # _read_by_pillow meets it again
             return b"", None
 
-    def _read_by_pillow(self, index: int, plan_for: PlanFor, view: Tensor) -> Plan | InputError:
-        """Write an image's view, and return its plan or why it cannot be used."""
-        try:
-            image = self.split.image(index)
-        except InputError as error:
-            return error
+    def _read_by_pillow(self, index: int, plan_for: PlanFor, view: Tensor) -> Plan:
+        """Write an image's view, and return its plan."""
+        image = self.split.image(index)
         try:
             plan = plan_for((image.shape[-2], image.shape[-1]))
         except InputError as error:
-            return InputError(f"image {index} cannot be used: {error}")
+            raise InputError(f"image {index} cannot be used: {error}") from error
         view.copy_(apply_plan(plan, image))
         return plan
 

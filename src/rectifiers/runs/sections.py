@@ -190,8 +190,6 @@ class Data(Target):
     patience: Count = role.look(5)  #: default of scheduler.patience
     #: hash of the data; null: filled in when the run starts; part of the run id
     content: str | None = role.science(None)
-    #: skip: replace an unreadable training image by the next one; the record says so
-    bad_images: Literal["error", "skip"] = role.science("error")
     #: form of prepared images; tiled: JPEGs with restart markers, decoded faster
     store: Store = role.machine("tiled", free=True)
     #: size of a file of prepared images, in bytes

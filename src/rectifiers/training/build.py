@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from rectifiers.data.datamodule import ImageData
-from rectifiers.data.images import FolderSplit
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
 from rectifiers.data.sources import Source, one_at_a_time, three_splits
 from rectifiers.data.transforms import Geometry
@@ -168,28 +167,21 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
     0 looks at all images for all ranks."""
     settings = config.data
 
-    def in_splits(source: Source) -> Source:
-        is_paper = settings.protocol == "paper"
-        return source if is_paper else three_splits(source, settings.val_per_class)
-
-    def look() -> tuple[tuple[str, ...] | None, Mapping[int, str]]:
+    def look() -> tuple[str, ...] | None:
         with interruptible("while the images were looked at"):
-            skip_bad = settings.bad_images == "skip"
-            found = source.inspected(config.cache_dir, skip_bad=skip_bad, in_splits=in_splits)
-            return found.digests, getattr(found.train, "unreadable", {})
+            return source.inspected(config.cache_dir).digests
 
-    # the hashes and the list alone: each rank has opened the images by itself
-    digests, bad = broadcast_from_rank_zero(look)
-    source = replace(source, digests=digests)
-    if bad and isinstance(source.train, FolderSplit):
-        source = replace(source, train=replace(source.train, unreadable=bad))
+    # the hashes alone: each rank has opened the images by itself
+    source = replace(source, digests=broadcast_from_rank_zero(look))
     if settings.content not in (None, source.digest):
         raise InputError(
             f"data.content={settings.content} is not the hash of the data, which is "
             f"{source.digest}; point data.root to the right files, or give data.content=null to "
             "name the run by what is there"
         )
-    return in_splits(source)
+    if settings.protocol == "paper":
+        return source
+    return three_splits(source, settings.val_per_class)
 
 
 def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS) -> ImageData:
@@ -204,7 +196,6 @@ def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS)
         workers=settings.num_workers,
         timeout_s=config.timeout_s,
         pinned=config.trainer.accelerator == "gpu",
-        skip_bad=settings.bad_images == "skip",
         is_fixed=bool(config.trainer.overfit_batches),
         place=place,
     )
@@ -251,9 +242,7 @@ def build_preprocess(
             return fit(functions["preprocess"], PixelMoments(batches), settings.scale)
 
     cache = config.cache_dir / "statistics"
-    # what was fitted while images could not be read is not kept for other runs
-    preprocess = load_or_fit(cache, key, fit_now, is_whole=lambda: not data.unread)
-    return preprocess, key
+    return load_or_fit(cache, key, fit_now), key
 
 
 def initial_network(

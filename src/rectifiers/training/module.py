@@ -89,7 +89,6 @@ class Classifier(pl.LightningModule):
         self.history: list[JsonObject] = []
         self.stopped_by: str | None = None  # a callback that ended the training early
         self.began_at: str | None = None  # the checkpoint that a user chose to begin at
-        self.unreadable: set[int] = set()  # training images that were replaced, by index
         self.val = ErrorCounter(classes)
         # what is added to the first is known to be finite; a search for NaN would wait for a GPU
         # (and without it torchmetrics takes no weights; all batches of training are equally large)
@@ -216,7 +215,6 @@ class Classifier(pl.LightningModule):
             raise Diverged(self.global_step, next(filter(None, all_gather(layer))))
         self.train_loss.update(loss)
         self._num_images += len(batch.labels)
-        self.unreadable.update(batch.unread)
 
     def on_validation_start(self) -> None:
         if self.trainer.world_size > 1:
@@ -298,7 +296,6 @@ class Classifier(pl.LightningModule):
             "run": self.run,
             "history": self.history,
             "codes": self.codes,
-            "unread": self.unreadable_images(),
             "schedule": self.schedule.state_dict(),
             "stopped_by": self.stopped_by,
             "began_at": self.began_at,
@@ -311,10 +308,6 @@ class Classifier(pl.LightningModule):
         if len(self.history) == self.current_epoch:  # within an epoch
             # of each process by itself, because sums in another order differ in their last digit
             checkpoint["rectifiers"]["epoch_so_far"] = all_gather(self._epoch_state())
-
-    def unreadable_images(self) -> list[int]:
-        """Return the indices of the training images that any process could not read."""
-        return sorted(set().union(*all_gather(self.unreadable)))
 
     def _epoch_state(self) -> State:
         loss = {name: getattr(self.train_loss, name).item() for name in LOSS_STATES}
@@ -345,7 +338,6 @@ class Classifier(pl.LightningModule):
         self._schedule_state = kept.get("schedule", {})
         self.stopped_by = kept.get("stopped_by")
         self.drop_epochs = self.schedule.drop_epochs(self._val_errors())
-        self.unreadable = set(kept["unread"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
 
 

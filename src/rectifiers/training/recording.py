@@ -26,7 +26,6 @@ from rectifiers.runs.record_parts import (
     SplitSizes,
 )
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.distributed import all_gather
 from rectifiers.training.build import Run
 from rectifiers.training.module import Diverged
 from rectifiers.training.targets import Choices
@@ -165,7 +164,7 @@ def training_record(
         network=_network(run),
         class_names=list(source.classes),
         init_report=run.init_report,
-        warnings=[*run.warnings, *_unread_warning(run)],
+        warnings=run.warnings,
         slopes={} if diverged else _spreads(run.network.slopes()),
         activation_parameters={} if diverged else _spreads(run.network.learned_parameters()),
         drop_epochs=classifier.drop_epochs,
@@ -224,16 +223,3 @@ def without_places(overrides: Sequence[str]) -> list[str]:
         elif "dirpath" not in override and not is_of_machine:
             kept.append(override)
     return kept
-
-
-def _unread_warning(run: Run) -> list[str]:
-    """Return a sentence about the training images that could not be read; a collective call."""
-    indices = run.classifier.unreadable_images()
-    indices = indices or sorted(set().union(*all_gather(run.data.unread)))
-    if not indices:
-        return []
-    named = ", ".join(str(index) for index in indices)
-    return [
-        f"{len(indices)} training images could not be read; others took their places (by "
-        f"index: {named})"
-    ]
