@@ -1,13 +1,12 @@
 """Compare the paper's theory with measurements.
 
 propagation    variance of responses and gradients, layer by layer
-gain           gain and stability of any activation, including your own
 histograms     activations and gradients during a training
 preprocessing  mean image, principal components, reconstructed and whitened images
 
 Examples:
   python scripts/analyse.py propagation model=small30 init=xavier
-  python scripts/analyse.py gain activation=mish beside=[relu,prelu]
+  python scripts/analyse.py histograms model=mlp activation=tanh
 
 All analyses take the keys of train.py, such as model=small30 data=digits seed=1. Their own keys are
 {keys}

@@ -51,10 +51,6 @@ def files(printed: str) -> list[Path]:
             "propagation inputs=gaussian seeds=1 model=small30 model.width=0.1 activation=gelu",
             ["conv3_6", "borders", "pooling"],
         ),
-        (
-            "gain seeds=1 depth=3 activation=relu activation._target_=torch.nn.Mish beside=[]",
-            ["Mish (yours)", "repels"],
-        ),
         ("histograms trainer.max_epochs=1", ["std of gradients"]),
         ("preprocessing components=[1,4]", ["64 numbers per image, 1,077 training", "99 %"]),
     ],
@@ -76,11 +72,10 @@ def test_analysis_writes_tables_numbers_and_figure(call, tmp_path, command, word
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["propagate"], "propagate is no analysis; choose one of: propagation, gain, "),
+        (["propagate"], "propagate is no analysis; choose one of: propagation, histograms, "),
         (["propagation", "seeds=0"], "seeds=0: should be greater than or equal to 1"),
         (["propagation", "activaton=relu"], "activaton is not known; did you mean activation?"),
         (["propagation", "optim.lr=-1"], "optim.lr=-1: should be greater than 0"),
-        (["gain", "activation=mish", "beside=[relu,perlu]"], "beside has perlu; give names from: "),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
@@ -90,35 +85,3 @@ def test_bad_input_is_one_line_and_writes_nothing(
         call(*arguments)
     assert problem in sentence_of(capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("beside", "names"),
-    [("beside=[]", ["snake (yours)"]), ("beside=[relu,snake]", ["relu", "snake", "snake (yours)"])],
-)
-def test_gains_are_of_what_is_asked_for(call, beside: str, names: list[str]) -> None:
-    printed = call(
-        "gain", "activation=snake", "activation.a=0.5", "seeds=1", "depth=3", beside, "--json"
-    )
-    assert [row["activation"] for row in json.loads(printed)["rows"]] == names
-
-
-def test_unfinished_activation_files_fail_by_themselves(call, tmp_path: Path, monkeypatch) -> None:
-    """Each file stands for an activation that somebody has begun to write."""
-    folder = tmp_path / "conf" / "activation"
-    folder.mkdir(parents=True)
-    unfinished = {
-        "empty": "",
-        "typo": "_target_: torch.nn.Mishh",
-        "nothing": "alpha: 1",
-        "softmax": "{_target_: torch.nn.Softmax, dim: 1}",
-        "needs": "_target_: torch.nn.Threshold",
-    }
-    for name, text in {**unfinished, "relu": "_target_: rectifiers.activations.relu"}.items():
-        (folder / f"{name}.yaml").write_text(text)
-    monkeypatch.setattr("rectifiers.analysis.gain.CONF", tmp_path / "conf")
-    numbers = json.loads(call("gain", "seeds=1", "depth=3", "activation=relu", "--json"))
-    assert numbers["failed"].keys() == unfinished.keys()
-    assert "torch.nn.Mishh cannot be imported" in numbers["failed"]["typo"]
-    assert "activation Softmax(dim=1) mixes" in numbers["failed"]["softmax"]
-    assert [row["activation"] for row in numbers["rows"]] == ["relu"]

@@ -1,4 +1,4 @@
-"""Analyses, a module each: what theory says of signals and gains, and what is measured.
+"""Analyses, a module each: what theory says of signals, and what is measured.
 
 A module has `analyse(config, **settings)`, which returns numbers as plain JSON types; `report`,
 which returns tables and lines for the terminal; and `plot`, which returns a figure. The settings
@@ -25,14 +25,6 @@ class Propagation(Section):
     )
 
 
-class Gain(Section):
-    seeds: Networks = Field(5, description="number of networks per activation")
-    depth: Annotated[int, Range(ge=2, le=1000)] = Field(50, description="number of layers")
-    beside: tuple[str, ...] | None = Field(
-        None, description="activations to compare with; null: all of conf/activation"
-    )
-
-
 class Preprocessing(Section):
     components: tuple[Components, ...] = Field(
         (1, 4, 16, 64), min_length=1, description="numbers of components to rebuild images from"
@@ -41,7 +33,6 @@ class Preprocessing(Section):
 
 SETTINGS: Mapping[str, type[Section]] = {
     "propagation": Propagation,
-    "gain": Gain,
     "histograms": Section,
     "preprocessing": Preprocessing,
 }
