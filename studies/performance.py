@@ -22,7 +22,8 @@ variants were timed in one run, in random order. Ratios are more reliable than s
 machines had other work. [Where the time goes](speed.md) explains the numbers.
 
 On the NVIDIA H200, "PReLU" is a Triton kernel that was removed because of these measurements. On a
-GPU, PReLU is now torch's own ([tried without gain](speed.md#tried-without-gain)).
+GPU, PReLU is now torch's own ([tried without gain](speed.md#tried-without-gain)). "Maps
+computed again" is activation checkpointing, which was removed, too.
 """
 # Of each bench its title; its tables by what their rows are, with the place of each column in the
 # numbers, where * stands for the row; and a text.

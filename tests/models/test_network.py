@@ -103,41 +103,6 @@ def test_vgg19_computes_what_torchvisions_does() -> None:
         assert torch.allclose(ours(x), theirs(x), atol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["small14", "mini", "mlp"])
-@pytest.mark.parametrize("activation", [A.prelu, A.relu, A.maxout])
-def test_activation_checkpointing_keeps_less_and_changes_no_bit(activation, model: str) -> None:
-    gradients, kept = [], []
-    for again in (False, True):
-        torch.manual_seed(0)
-        network = build(activation, model=model)
-        network.activation_checkpointing = again
-        images = torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-        numbers: dict[int, int] = {}
-
-        def keep(saved: torch.Tensor, numbers: dict[int, int] = numbers) -> torch.Tensor:
-            numbers[saved.data_ptr()] = saved.numel()
-            return saved
-
-        torch.manual_seed(1)  # of dropout
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
-            loss = network(images).square().sum()
-        loss.backward()
-        kept.append(sum(numbers.values()))
-        gradients.append([loss, *[p.grad for p in network.parameters()]])
-    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
-    if len(network.trunk):
-        assert kept[1] < kept[0]
-
-
-def test_activation_checkpointing_is_off_outside_training() -> None:
-    network = build(A.relu, model="mini", norm="batch")
-    network.activation_checkpointing = True
-    calls: list[int] = []
-    network.trunk[0].register_forward_hook(lambda *_: calls.append(1))
-    network.eval()(torch.randn(2, 1, 32, 32)).sum().backward()
-    assert len(calls) == 1
-
-
 @pytest.mark.parametrize("side", [(18, 18), (14, 14), (13, 17), (2, 2), (1, 5)])
 def test_bins_span_floor_to_ceil(side: tuple[int, int]) -> None:
     x = torch.randn(2, 3, *side, generator=torch.Generator().manual_seed(0))

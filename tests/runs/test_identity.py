@@ -32,7 +32,7 @@ def test_onlooking_callbacks_are_no_part_of_the_id() -> None:
 
 NO_PART = """
 data.num_workers=4 threads=3 compile=true channels_last=true optim.fused=false
-trainer.benchmark=true activation_checkpointing=true logger=wandb rerun=true tags=[trial]
+trainer.benchmark=true logger=wandb rerun=true tags=[trial]
 ckpt_path=last.ckpt trainer.devices=2 runs_dir=there evaluation=[center]
 data.dense_scales_px=[40] data.width=0.25 optim.lr=0.010 optim.momentum=9e-1 init.bias=0
 """

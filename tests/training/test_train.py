@@ -30,7 +30,6 @@ from rectifiers.runs.folder import scores_path
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO
-from rectifiers.training.diagnostics import Signals
 from rectifiers.training.train import Outcome, train
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
@@ -399,7 +398,6 @@ class Built(Callback):
     """Looks at what a configuration has become."""
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        self.computed_again = module.network.activation_checkpointing
         self.fused = [group["fused"] for group in trainer.optimizers[0].param_groups]
 
 
@@ -409,22 +407,3 @@ def test_step_is_fused_on_request(tiny, fused: bool) -> None:
     options = ("trainer.max_epochs=1", f"optim.fused={str(fused).lower()}")
     train(tiny(*options), CHOICES, callbacks=[built])
     assert set(built.fused) == {True if fused else None}
-
-
-@pytest.mark.process
-def test_activation_checkpointing_keeps_the_bits(tmp_path: Path) -> None:
-    options = (*MINI, "trainer.max_epochs=1")
-    states: list[dict[str, torch.Tensor]] = []
-    for again in ("false", "true"):
-        more = (f"activation_checkpointing={again}", f"runs_dir={tmp_path}/{again}")
-        signals, built = Signals([0]), Built()
-        outcome = train(compose_config(*options, *more), {}, callbacks=[signals, built])
-        assert built.computed_again is (again == "true")
-        # heard once, in both directions
-        assert all(len(pair) == 2 for pair in signals.found[0].values())
-        states.append(
-            AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"]
-        )
-    assert same_bits(*states)
-    with pytest.raises(InputError, match="count every batch twice"):
-        train(compose_config(*options, *more, "model.norm=batch"), {})

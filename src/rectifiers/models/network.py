@@ -1,13 +1,11 @@
 """A network built from rows, with an activation after every layer with weights but the last."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint_sequential
 
 from rectifiers.activations import ByLayer
 from rectifiers.activations.modules import has_equal_parameters, outputs, pieces
@@ -24,15 +22,13 @@ class ImageNetwork(nn.Module):
     classes] out.
 
     depth: layers with weights on the longest way. multiply_adds: of one image of `input_px`,
-    convolutions and linear layers alone. activation_checkpointing: whether training keeps only some
-    maps and recomputes the others in the backward pass. left: what `initialize` did not fill, and
-    start_warnings: what it says against the start, a sentence each."""
+    convolutions and linear layers alone. left: what `initialize` did not fill,
+    and start_warnings: what it says against the start, a sentence each."""
 
     depth: int
     multiply_adds: int
     left: Sequence[str] = ()
     start_warnings: Sequence[str] = ()
-    activation_checkpointing = False
     is_compiled = False
 
     def compile(self, *arguments: object, **options: object) -> None:
@@ -143,11 +139,6 @@ class Network(ImageNetwork):
         return module
 
     def forward(self, x: Tensor) -> Tensor:
-        is_trained = self.training and torch.is_grad_enabled()
-        if self.activation_checkpointing and is_trained and len(self.trunk):
-            # kept and recomputed maps then take about as much memory
-            segments = round(math.sqrt(len(self.trunk)))
-            return self.head(checkpoint_sequential(self.trunk, segments, x, use_reentrant=False))
         return self.head(self.trunk(x))
 
     def _named(self) -> dict[str, nn.Module]:

@@ -77,8 +77,6 @@ class RunConfig(Section):
     compile: bool = role.machine(False, free=True)  #: whether torch.compile compiles the network
     #: order of maps in memory; changes only the rounding
     channels_last: bool = role.machine(True, free=True)
-    #: compute maps again in the backward pass instead of keeping them; same bits
-    activation_checkpointing: bool = role.machine(False)
     #: the fastest setting of a GPU with bfloat16: bfloat16, TF32, channels last, fused optimiser,
     #: trainer.benchmark, and CUDA graphs, whatever the other keys say; part of the run id
     fast: bool = role.science(False)
@@ -134,7 +132,6 @@ class RunConfig(Section):
             "threads": self.threads,
             "compile": self.compile,
             "channels_last": self.channels_last,
-            "activation_checkpointing": self.activation_checkpointing,
             "fast": self.fast,
             "timeout_s": self.timeout_s,
             "num_workers": self.data.num_workers,
@@ -206,14 +203,6 @@ class RunConfig(Section):
             return self
 
         layers = self.model.layers(SOME_CLASSES)
-        with_maps = any(row.kind == "conv" for row in layers)
-        if self.activation_checkpointing and self.model.norm == "batch" and with_maps:
-            raise InputError(
-                "activation_checkpointing=true computes maps twice, and model.norm=batch would "
-                "count every batch twice in its running statistics; give "
-                "activation_checkpointing=false or model.norm=none"
-            )
-
         linears = [row.name for row in layers if row.kind == "linear"]
         if self.init.fc_std is not None and len(self.init.fc_std) != len(linears):
             raise InputError(
@@ -235,8 +224,6 @@ class RunConfig(Section):
             wrong["init.fc_std"] = "null"
         if self.init.first_layer_linear:
             wrong["init.first_layer_linear"] = "false"
-        if self.activation_checkpointing:
-            wrong["activation_checkpointing"] = "false"
         for key, usable in wrong.items():
             raise InputError(
                 f"{key} is for networks of rows, and model._target_={self.model.target} is none; "

@@ -13,10 +13,7 @@ CONTINUE = "the same command goes on from its last checkpoint; ckpt_path=<file> 
 START = "nothing is downloaded; weights=<file> starts from a state_dict"
 VALIDATED = "every epoch is validated, for the learning rate follows it; leave it out"
 WHOLE = "every held-out image is used; leave it out"
-ACCUMULATE = (
-    "a step is of data.batch_size images at once; activation_checkpointing=true or more processes "
-    "save memory"
-)
+ACCUMULATE = "a step is of data.batch_size images at once; more processes save memory"
 GPUS = "give trainer=gpu, and trainer.devices=<number> for several"
 OF_THE_DATA = "the data say how many there are; leave it out"
 SHOW = "--cfg job prints the configuration; leave it out"

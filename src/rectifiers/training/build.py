@@ -316,7 +316,6 @@ def build_network(
     if config.channels_last:
         # what the weights are, convolutions make of maps
         network.to(memory_format=torch.channels_last)
-    network.activation_checkpointing = config.activation_checkpointing
     return network, init_report
 
 

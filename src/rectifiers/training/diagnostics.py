@@ -73,8 +73,6 @@ class Signals(Callback):
         layers = self.found[trainer.global_step] = {}
 
         def keep(layer: str, _: nn.Module, __: object, output: Tensor) -> None:
-            if layer in layers:  # recomputed for the backward pass
-                return
             pair = layers[layer] = [distribution(output)]
             output.register_hook(lambda gradient: pair.append(distribution(gradient)))
 

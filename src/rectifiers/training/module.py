@@ -140,7 +140,6 @@ class Classifier(pl.LightningModule):
         config, preprocess, classes, channels = _kept_parts(checkpoint, path, trust)
         functions = import_functions(config)
         network = empty_network(config, functions, classes, channels, preprocess.flat_output)
-        network.activation_checkpointing = config.activation_checkpointing
         if config.channels_last:
             network.to(memory_format=torch.channels_last)
 
