@@ -2,8 +2,8 @@
 
 DVC does not read a file again if its time and size are unchanged, nor a cache that is linked to it.
 This program reads everything. It compares archives with `pipelines/*/archives.yaml`, other outputs
-with `dvc.lock`, and the files below them with the manifest. ImageNet and Imagenette are checked
-only if their data are present; a missing file of the miniature is an error."""
+with `dvc.lock`, and the files below them with the manifest. ImageNet is checked only if its
+data are present; a missing file of the miniature is an error."""
 
 import argparse
 import sys

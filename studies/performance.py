@@ -100,17 +100,6 @@ SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
         "Two reading processes are {two_workers_times_one} times as fast as one. Measured on "
         "{photos[count]} photos of {photos[mean_bytes]:.0f} bytes on average: {photos[note]}.",
     ),
-    "photographs": (
-        "Reading Imagenette",
-        {
-            "960 photographs of 224 px to batches of 64": {
-                "µs per image": "one_core/*/us_an_image",
-                "time relative to the shards": "one_core/*/takes_of_ours",
-            }
-        },
-        "Resized to 128 to 256 px, cropped to 112 px. Of the {values} values of all {images} "
-        "prepared photographs {different} differ from the folder's.",
-    ),
 }
 
 

@@ -5,6 +5,7 @@
 Ratios compare the CPU times of whole processes on one core, which take turns. The files are in the
 page cache. All pipelines draw scale, crop and mirror from the same distribution."""
 
+import io
 import itertools
 import os
 import random
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from harness import Way, interleave, measure, medians, ratios
 from PIL import Image
+from scipy.io import savemat
 from sklearn.datasets import load_sample_images
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
@@ -71,31 +73,63 @@ def write_photos(root: Path) -> float:
     return total / PHOTOS
 
 
+def write_archives(photos: Path, place: Path) -> dict[str, Archive]:
+    """Write the photos as archives in ImageNet's layout below `place`; return them by role."""
+    from make_miniature import (
+        DEVKIT,
+        gzipped,
+        tar,
+    )  # of scripts/, which the harness adds to the path
+
+    wnids = sorted(path.name for path in (photos / "train").iterdir())
+    inner = {}
+    for wnid in wnids:
+        files = {
+            f"{wnid}_{path.name}": path.read_bytes() for path in (photos / "train" / wnid).iterdir()
+        }
+        inner[f"{wnid}.tar"] = tar(files)
+
+    held_out = [path for wnid in wnids for path in sorted((photos / "val" / wnid).iterdir())]
+    val = {f"ILSVRC2012_val_{i:08d}.JPEG": path.read_bytes() for i, path in enumerate(held_out, 1)}
+    truth = "".join(f"{wnids.index(path.parent.name) + 1}\n" for path in held_out)
+
+    fields = ("ILSVRC2012_ID", "WNID", "words", "num_children")
+    synsets = np.zeros((len(wnids), 1), dtype=[(name, object) for name in fields])
+    for label, wnid in enumerate(wnids):
+        synsets[label, 0] = (float(label + 1), wnid, wnid, 0.0)
+    meta = io.BytesIO()
+    savemat(meta, {"synsets": synsets})
+    devkit = {
+        f"{DEVKIT}/data/meta.mat": meta.getvalue(),
+        f"{DEVKIT}/data/ILSVRC2012_validation_ground_truth.txt": truth.encode(),
+    }
+
+    bodies = {"train": tar(inner), "val": tar(val), "devkit": gzipped(tar(devkit))}
+    archives = {}
+    for role, body in bodies.items():
+        path = place / f"{role}.tar"
+        path.write_bytes(body)
+        archives[role] = Archive(path, file_md5(path), None)
+    return archives
+
+
 def prepared_source(photos: Path, root: Path) -> Source:
     """Prepare the photos as tiled shards below `root`, as ImageNet is prepared, and open them."""
-    from archive_folder import archive_folder  # of scripts/, which the harness adds to the path
-
-    archive_folder(photos, root / "archives")
-    names = {"train": "img_train.tar", "val": "img_val.tar", "devkit": "devkit_t12.tar.gz"}
-    places = {role: root / "archives" / f"ILSVRC2012_{name}" for role, name in names.items()}
-    archives = {role: Archive(place, file_md5(place), None) for role, place in places.items()}
+    archives = write_archives(photos, root)
     expected = Expected(archives, 2, PHOTOS, 2, (1, PHOTOS), (1, 1))
     prepare(expected, root / "prepared", store="tiled", shard_bytes=1 << 30, threads=1)
     return imagenet(str(root / "prepared"))
 
 
-def drain(loader: DataLoader, batches: int | None = None) -> None:
-    for _ in itertools.islice(loader, batches):
+def drain(loader: DataLoader) -> None:
+    for _ in loader:
         pass
 
 
-def torchvisions(
-    root: Path, geometry: Geometry = PAPER, batches: int | None = None
-) -> dict[str, Way]:
-    """Return an epoch of the files below `root`, or some batches of it, by torchvision: as most
-    training scripts do it, with mean image and colour shift on the host; then, like ours, as bytes
-    for the device."""
-    side, jitter = geometry.crop_px, geometry.scale_jitter_px
+def torchvisions(root: Path) -> dict[str, Way]:
+    """Return an epoch of the files below `root` by torchvision: as most training scripts do it,
+    with mean image and colour shift on the host; then, like ours, as bytes for the device."""
+    side, jitter = PAPER.crop_px, PAPER.scale_jitter_px
     assert jitter is not None
     mean = torch.rand(3, side, side)
     colors = np.random.default_rng(0)
@@ -125,20 +159,18 @@ def torchvisions(
         "torchvision v2 on tensors": ImageFolder(root, loader=tensor_view),
     }
     loaders = {name: DataLoader(data, BATCH, shuffle=True) for name, data in folders.items()}
-    return {name: partial(drain, loader, batches) for name, loader in loaders.items()}
+    return {name: partial(drain, loader) for name, loader in loaders.items()}
 
 
-def ours(
-    source: Source, geometry: Geometry = PAPER, batches: int | None = None, workers: int = 0
-) -> Way:
-    """Return an epoch of our own pipeline, or some batches of it: uint8 and a shift per photo; the
-    device does the rest."""
-    data = ImageData(source, geometry, global_batch=BATCH, seed=0, workers=workers)
+def ours(source: Source, workers: int = 0) -> Way:
+    """Return an epoch of our own pipeline: uint8 and a shift per photo; the device does the
+    rest."""
+    data = ImageData(source, PAPER, global_batch=BATCH, seed=0, workers=workers)
     epoch = itertools.count()
 
     def work() -> None:
         data.batches.set_epoch(next(epoch))
-        drain(data.train_dataloader(), batches)
+        drain(data.train_dataloader())
 
     return work
 

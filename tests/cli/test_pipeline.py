@@ -14,11 +14,7 @@ import pytest
 
 from conftest import ROOT, load_script, require
 from made_up import training
-from photos import jpeg, photo
-from rectifiers.data.imagenet import imagenet
-from rectifiers.data.imagenet.archives import Archive, Expected, file_md5
-from rectifiers.data.imagenet.prepare import prepare
-from rectifiers.data.sources import folder
+from rectifiers.data.imagenet.archives import Expected
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
@@ -121,29 +117,6 @@ def test_a_flipped_byte_is_found_and_named(victim: str, whole: Path) -> None:
     assert sentences[0].startswith(f"{victim} differs from its ")
     assert f"-samefile {victim} names" in sentences[0]
     assert all(victim in sentence for sentence in sentences)
-
-
-def test_a_folder_keeps_its_pixels_through_archives(tmp_path: Path, monkeypatch) -> None:
-    """Written as archives in the official layout and prepared: the same images by index."""
-    root = tmp_path / "folder"
-    for split, count in (("train", 3), ("val", 2)):
-        for wnid in ("n00000002", "n00000001"):
-            (root / split / wnid).mkdir(parents=True)
-            for i in range(count):
-                size = 30 + i, 40 + count
-                (root / split / wnid / f"{9 - i}.JPEG").write_bytes(jpeg(photo(*size, i)))
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    load_script("archive_folder").archive_folder(root, tmp_path / "archives")
-    files = {"train": "img_train.tar", "val": "img_val.tar", "devkit": "devkit_t12.tar.gz"}
-    places = {r: tmp_path / "archives" / f"ILSVRC2012_{name}" for r, name in files.items()}
-    archives = {role: Archive(path, file_md5(path), None) for role, path in places.items()}
-    expected = Expected(archives, 2, 6, 4, class_images=(3, 3), class_val_images=(1, 2))
-    prepare(expected, tmp_path / "it", store="plain", shard_bytes=9999, threads=1)
-    ours, theirs = imagenet(str(tmp_path / "it")), folder(str(root))
-    assert ours.classes == theirs.classes
-    for one, other in ((ours.train, theirs.train), (ours.val, theirs.val)):
-        assert list(one.labels) == list(other.labels)
-        assert all((one.image(i) == other.image(i)).all() for i in range(len(one.labels)))
 
 
 @pytest.mark.slow

@@ -231,7 +231,7 @@ def test_failed_artifacts_are_sent_later(record, files, server, monkeypatch, ans
 
 def test_pinned_data_name_their_archives() -> None:
     assert archives("imagenet")["ILSVRC2012_img_val.tar"] == "29b22e2961454d5413ddabcf34fc5622"
-    assert len(archives("imagenette")) == 3
+    assert len(archives("miniature")) == 3
     assert archives("digits") == {}
 
 
