@@ -1,8 +1,6 @@
-"""Tiny-ImageNet from its official archive, its official folder or image folders, with one hash."""
+"""Tiny-ImageNet from its official folder or image folders, with one hash."""
 
 import shutil
-import tracemalloc
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from photos import jpeg
 from rectifiers.data import tiny_imagenet as module
 from rectifiers.data.images import read_rgb
 from rectifiers.data.sources import three_splits
-from rectifiers.data.tiny_imagenet import ARCHIVE, FOLDER, tiny_imagenet
+from rectifiers.data.tiny_imagenet import FOLDER, tiny_imagenet
 from rectifiers.runtime.errors import InputError
 
 WNIDS = ("n01443537", "n01629819", "n12267677")
@@ -50,18 +48,9 @@ def write_official(images: Images, root: Path) -> Path:
     return root
 
 
-def write_archive(images: Images, root: Path) -> Path:
-    base = write_official(images, root / "unpacked")
-    with zipfile.ZipFile(root / ARCHIVE, "w") as archive:
-        for path in sorted((base / FOLDER).rglob("*"), reverse=True):
-            archive.write(path, path.relative_to(base))
-    return root
-
-
 FORMS: dict[str, Callable[[Images, Path], Path]] = {
     "image folders": write_photographs,
     "official folder": write_official,
-    "archive": write_archive,
 }
 
 
@@ -118,11 +107,11 @@ def test_validation_images_are_cut_from_train(known: Images, tmp_path: Path) -> 
 
 
 def test_cache_replaces_the_files_until_damaged(known: Images, tmp_path: Path) -> None:
-    root, cache = write_archive(known, tmp_path / "there"), tmp_path / "cache"
+    root, cache = write_official(known, tmp_path / "there"), tmp_path / "cache"
     tiny_imagenet(str(root), str(cache))
-    (root / ARCHIVE).rename(tmp_path / "away")
+    (root / FOLDER).rename(tmp_path / "away")
     assert tiny_imagenet(str(root), str(cache)).digests == module.DIGESTS
-    (tmp_path / "away").rename(root / ARCHIVE)
+    (tmp_path / "away").rename(root / FOLDER)
     (kept,) = cache.rglob("*.npy")
     whole = kept.read_bytes()
     for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:1000], b""):
@@ -146,15 +135,15 @@ def change_size(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (exchange_images, r"\(their pixels have another hash\); get the official"),
-        (change_size, r"\(val/n12267677/val_\d\.JPEG has not 64 x 64 px\); get the official"),
+        (exchange_images, r"\(their pixels have another hash\); unpack the official"),
+        (change_size, r"\(val/n12267677/val_\d\.JPEG has not 64 x 64 px\); unpack the official"),
         (
             lambda root: next((root / "train" / WNIDS[1]).iterdir()).unlink(),
-            r"\(train has not 12 images of each of its 3 classes\); get the official",
+            r"\(train has not 12 images of each of its 3 classes\); unpack the official",
         ),
         (
             lambda root: (root / "val" / WNIDS[1]).rename(root / "val" / "n99999999"),
-            r"\(val has not 2 images of each of its 3 classes\); get the official",
+            r"\(val has not 2 images of each of its 3 classes\); unpack the official",
         ),
         (lambda root: (root / "test").mkdir(), "test images have no labels.*; remove the folder"),
     ],
@@ -190,66 +179,12 @@ def test_false_annotations_are_one_line(known, tmp_path, damage, reason, has_tes
 
 
 def test_half_unpacked_folder_is_named(known: Images, tmp_path: Path) -> None:
-    """Also beside the whole archive."""
-    root = write_archive(known, tmp_path / "there")
-    shutil.copytree(root / "unpacked" / FOLDER / "train", root / FOLDER / "train")
+    whole, root = write_official(known, tmp_path / "whole"), tmp_path / "there"
+    shutil.copytree(whole / FOLDER / "train", root / FOLDER / "train")
     with pytest.raises(InputError, match=rf"{FOLDER} holds other images .*val has not 2 images"):
         tiny_imagenet(str(root), str(tmp_path / "cache"))
 
 
-ANNOTATIONS = f"{FOLDER}/val/val_annotations.txt"
-IMAGE = f"{FOLDER}/train/{WNIDS[0]}/images/{WNIDS[0]}_0.JPEG"
-
-
-def replace_member(path: Path, name: str, body: bytes) -> None:
-    """Write an archive again with another member of this name."""
-    with zipfile.ZipFile(path) as archive:
-        members = {other: archive.read(other) for other in archive.namelist()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for other, content in (members | {name: body}).items():
-            archive.writestr(other, content)
-
-
-def test_false_size_fills_no_memory(known: Images, tmp_path: Path) -> None:
-    """A member of 64 MB that claims 1,000 bytes."""
-    path, size = write_archive(known, tmp_path / "there") / ARCHIVE, 2**26
-    replace_member(path, ANNOTATIONS, bytes(size))
-    claimed = path.read_bytes().replace(size.to_bytes(4, "little"), (1000).to_bytes(4, "little"))
-    path.write_bytes(claimed)
-    tracemalloc.start()
-    with pytest.raises(InputError, match=rf"{ARCHIVE} cannot be read .*Bad CRC"):
-        tiny_imagenet(str(path.parent), str(tmp_path / "cache"))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2**24
-
-
 def test_missing_data_are_named_with_their_address(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"^data=tiny_imagenet is missing .*put {ARCHIVE} there"):
+    with pytest.raises(InputError, match=r"^data=tiny_imagenet is missing .*unpack .*\.zip there"):
         tiny_imagenet(str(tmp_path), str(tmp_path / "cache"))
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda path: path.write_bytes(path.read_bytes()[:-300]),
-        lambda path: path.write_bytes(b"PK\x03\x04"),
-        lambda path: replace_member(path, IMAGE, bytes(2**24)),
-    ],
-    ids=["cut", "no zip", "giant member"],
-)
-def test_hostile_archive_is_one_line(known: Images, tmp_path: Path, damage) -> None:
-    path = write_archive(known, tmp_path / "there") / ARCHIVE
-    damage(path)
-    with pytest.raises(InputError, match=rf"{ARCHIVE} cannot be read \(.*\); get it again from"):
-        tiny_imagenet(str(path.parent), str(tmp_path / "cache"))
-
-
-def test_archive_writes_nothing_outside(known: Images, tmp_path: Path) -> None:
-    path = write_archive(known, tmp_path / "there") / ARCHIVE
-    with zipfile.ZipFile(path, "a") as archive:
-        for name in ("../evil.JPEG", "/tmp/evil.JPEG", f"{FOLDER}/train/../../evil.JPEG"):
-            archive.writestr(name, b"evil")
-    with pytest.raises(InputError, match="train has not 12 images of each"):
-        tiny_imagenet(str(path.parent), str(tmp_path / "cache"))
-    assert not list(tmp_path.rglob("evil*"))

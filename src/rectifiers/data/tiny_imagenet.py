@@ -1,16 +1,13 @@
 """Tiny-ImageNet (Stanford's course CS231n): 100,000 + 10,000 photographs of 200 classes of
-ImageNet, 64 x 64, in one order and with one hash, from its official archive or folder, or from
-image folders.
+ImageNet, 64 x 64, in one order and with one hash, from its official folder or from image folders.
 
 The photographs of each split are sorted by class and then by the official file name. The official
 validation images are the held-out split, for the official test images have no labels."""
 
 import hashlib
-from collections.abc import Callable, Sequence
-from io import BytesIO
+from collections.abc import Sequence
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from zipfile import ZipFile
 
 import numpy as np
 import torch
@@ -31,12 +28,10 @@ from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import root_folder
 
 FOLDER = "tiny-imagenet-200"
-ARCHIVE = f"{FOLDER}.zip"
-ADDRESS = f"http://cs231n.stanford.edu/{ARCHIVE}"
+ADDRESS = f"http://cs231n.stanford.edu/{FOLDER}.zip"
 ANNOTATIONS = "val/val_annotations.txt"  # file name, class and box of each validation image
 PER_CLASS = {"train": 500, "val": 50}
 SHAPE = (3, 64, 64)
-LARGEST_FILE = 2**20  # bytes
 DIGESTS = (  # blake2b-128 of the pixels of both splits
     "e4a8b00703cd8af43ee6b16fdf627a7e",
     "efebdb170fc2f390b865671394288af5",
@@ -67,18 +62,16 @@ WNIDS = """
     n09428293 n12267677
 """
 CLASSES = tuple(WNIDS.split())
-Listing = dict[str, dict[str, list[str]]]  # file names by split and class, in order
-Reader = Callable[[str], bytes]  # from a file name of a listing
 
 
 def tiny_imagenet(root: str | None = None, cache_dir: str = ".cache") -> Source:
     """Tiny-ImageNet: 100,000 + 10,000 colour photographs, 64 x 64, 200 classes, with the same hash
     in any of its forms.
 
-    root: a folder with the official archive or what it unpacks to, or with `train/<wnid>/*.JPEG`
-    and `val/<wnid>/*.JPEG`; `data/` by default. Nothing is unpacked or downloaded. cache_dir: where
-    the pixels are kept as one array, 1.4 GB, which is used instead of any files from then on;
-    processes that have it open share its memory.
+    root: a folder with what the official archive unpacks to, or with `train/<wnid>/*.JPEG` and
+    `val/<wnid>/*.JPEG`; `data/` by default. Nothing is downloaded. cache_dir: where the pixels are
+    kept as one array, 1.4 GB, which is used instead of any files from then on; processes that have
+    it open share its memory.
     """
     pixels = _cached_pixels(Path(cache_dir), root_folder(root))
     train, val = (ArraySplit(part, _labels(len(part))) for part in _parts(pixels))
@@ -103,8 +96,8 @@ def _digests(pixels: Tensor) -> tuple[str, ...]:
 
 def _other_images(place: Path, reason: str) -> InputError:
     return InputError(
-        f"data.root={place} holds other images than Tiny-ImageNet's ({reason}); get the official "
-        f"{ARCHIVE}, or read images of your own by data=folder"
+        f"data.root={place} holds other images than Tiny-ImageNet's ({reason}); unpack the "
+        f"official archive again ({ADDRESS}), or read images of your own by data=folder"
     )
 
 
@@ -143,36 +136,23 @@ def _load_cached(cache_dir: Path, path: Path) -> Tensor | None:
 
 def _read(place: Path) -> Tensor:
     """Return all images, from the form that they have."""
-    folders = (base for base in (place, place / FOLDER) if (base / "train").is_dir())
-    path = next(folders, place / ARCHIVE)
-    if not path.exists():
+    bases = [base for base in (place, place / FOLDER) if (base / "train").is_dir()]
+    if not bases:
         raise InputError(
-            f"data=tiny_imagenet is missing in data.root={place}; put {ARCHIVE} there "
-            f"({ADDRESS}), unpacked or not, or choose data=digits, which needs no files"
+            f"data=tiny_imagenet is missing in data.root={place}; unpack {ADDRESS} there, or "
+            "choose data=digits, which needs no files"
         )
     try:
-        if path.is_dir():
-            listing, read = _open_folder(path)
-            return _decode(_ordered(listing, read, path), read, path)
-        with ZipFile(path) as archive:
-            listing, read = _open_archive(archive)
-            return _decode(_ordered(listing, read, path), read, path)
+        return _decode(_image_files(bases[0]), bases[0])
     except InputError:
         raise
     except Exception as error:  # a hostile file can raise anything
-        raise unreadable(path, error, f"get it again from {ADDRESS}") from error
+        raise unreadable(bases[0], error, f"get it again from {ADDRESS}") from error
 
 
-def _open_folder(base: Path) -> tuple[Listing, Reader]:
-    """List a folder, be it the official one or one of image folders."""
-    listing: Listing = {}
-    for split in PER_CLASS:
-        if (base / split).is_dir():
-            listing[split] = {
-                name: [path.relative_to(base).as_posix() for path in paths]
-                for name, paths in list_classes(base / split).items()
-            }
-
+def _image_files(base: Path) -> list[Path]:
+    """Return the files of all images of the official folder, or of one of image folders, in the
+    order of the splits, the classes and the official names."""
     is_official = (base / "val" / "images").is_dir()
     if (base / "test").is_dir() and not is_official:
         raise InputError(
@@ -180,70 +160,42 @@ def _open_folder(base: Path) -> tuple[Listing, Reader]:
             "val images are the test; remove the folder"
         )
 
-    def read(name: str) -> bytes:
-        return (base / name).read_bytes()
-
-    return listing, read
-
-
-def _open_archive(archive: ZipFile) -> tuple[Listing, Reader]:
-    """List the official archive, of which no member is written to disk."""
-    listing: Listing = {split: {} for split in PER_CLASS}
-    for name in sorted(archive.namelist()):
-        match name.split("/"):  # <FOLDER>/train/<wnid>/images/<file>, <FOLDER>/val/images/<file>
-            case [top, split, group, *_, file] if top == FOLDER and split in listing:
-                if file.endswith(".JPEG") and not file.startswith("."):
-                    listing[split].setdefault(group, []).append(name.removeprefix(f"{FOLDER}/"))
-
-    def read(name: str) -> bytes:
-        member = archive.getinfo(f"{FOLDER}/{name}")
-        if member.file_size > LARGEST_FILE:
-            raise ValueError(f"{name} has {member.file_size:,} bytes")
-        with archive.open(member) as file:
-            return file.read(LARGEST_FILE)  # `archive.read` unpacks all, whatever the size claims
-
-    return listing, read
-
-
-def _ordered(listing: Listing, read: Reader, place: Path) -> list[str]:
-    """Return the file names of all images in the order of the splits, the classes and the official
-    names."""
-    names = []
+    files: list[Path] = []
     for split, per_class in PER_CLASS.items():
-        classes = listing.get(split, {})
+        classes = list_classes(base / split) if (base / split).is_dir() else {}
         if split == "val" and set(classes) == {"images"}:  # the official form
-            classes = _annotated(classes["images"], read(ANNOTATIONS).decode())
-        sizes = {wnid: len(files) for wnid, files in classes.items()}
+            classes = _annotated(classes["images"], (base / ANNOTATIONS).read_text("utf-8"))
+        sizes = {wnid: len(paths) for wnid, paths in classes.items()}
         if sizes != dict.fromkeys(CLASSES, per_class):
             reason = f"{split} has not {per_class} images of each of its {len(CLASSES)} classes"
-            raise _other_images(place, reason)
-        names += [name for wnid in CLASSES for name in classes[wnid]]
-    return names
+            raise _other_images(base, reason)
+        files += [path for wnid in CLASSES for path in classes[wnid]]
+    return files
 
 
-def _annotated(files: list[str], annotations: str) -> dict[str, list[str]]:
+def _annotated(files: Sequence[Path], annotations: str) -> dict[str, list[Path]]:
     """Return the validation images by class, which the official file of annotations has."""
     wnids = dict(line.split("\t")[:2] for line in annotations.splitlines())
-    classes: dict[str, list[str]] = {}
+    classes: dict[str, list[Path]] = {}
     for file in files:
-        classes.setdefault(wnids.get(file.rpartition("/")[2], ""), []).append(file)
+        classes.setdefault(wnids.get(file.name, ""), []).append(file)
     return classes
 
 
-def _decode(names: list[str], read: Reader, place: Path) -> Tensor:
-    """Return the pixels of image files, uint8 [N, 3, 64, 64]."""
-    pixels = torch.empty((len(names), *SHAPE), dtype=torch.uint8)
+def _decode(files: Sequence[Path], base: Path) -> Tensor:
+    """Return the pixels of image files below `base`, uint8 [N, 3, 64, 64]."""
+    pixels = torch.empty((len(files), *SHAPE), dtype=torch.uint8)
 
     def decode(index: int) -> None:
-        image = read_rgb(BytesIO(read(names[index])), str(place / names[index]))
+        image = read_rgb(files[index], str(files[index]))
         if tuple(image.shape) != SHAPE:
-            raise _other_images(place, f"{names[index]} has not 64 x 64 px")
+            raise _other_images(base, f"{files[index].relative_to(base)} has not 64 x 64 px")
         pixels[index] = image
 
     with (
-        progress_bar("reading all images", len(names), "files") as advance,
+        progress_bar("reading all images", len(files), "files") as advance,
         ThreadPool(machine.usable_cores()) as pool,
     ):
-        for _ in pool.imap(decode, range(len(names)), chunksize=64):
+        for _ in pool.imap(decode, range(len(files)), chunksize=64):
             advance(1)
     return pixels
