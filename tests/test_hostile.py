@@ -23,7 +23,7 @@ from urllib.error import URLError
 import pytest
 import torch
 import yaml
-from torchvision.datasets import imagenette, mnist
+from torchvision.datasets import imagenette
 
 from conftest import CONF, ROOT, TINY, compose_config
 from photos import write_folder
@@ -100,6 +100,7 @@ def refusal(done: CompletedProcess[str]) -> str:
 
 
 FILES, SOURCES = "rectifiers.runtime.files", "rectifiers.data.sources"
+CIFAR10 = "rectifiers.data.cifar10"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ FILES, SOURCES = "rectifiers.runtime.files", "rectifiers.data.sources"
         ("activation", "torch.nn.init.os", {}, "torch.nn.init"),
         ("activation", "torch.nn.Parameter", {}, "torch.nn"),
         ("data", "torch.nn.ReLU", {}, "torch.nn"),
-        ("activation", f"{SOURCES}.fashion_mnist", {"root": "MARKER", "download": True}, SOURCES),
+        ("activation", f"{CIFAR10}.cifar10", {"root": "MARKER", "download": True}, CIFAR10),
         ("init", "rectifiers.activations.relu", {}, "rectifiers.activations"),
         ("data", f"{SOURCES}.ArraySplit", {}, SOURCES),
     ],
@@ -383,7 +384,6 @@ def downloads(monkeypatch) -> list[str]:
         raise URLError("no network in tests")
 
     monkeypatch.setattr(cifar10, "download_url", refuse)
-    monkeypatch.setattr(mnist, "download_and_extract_archive", refuse)
     monkeypatch.setattr(imagenette, "download_and_extract_archive", refuse)
     return urls
 
@@ -401,13 +401,13 @@ def of_source(finished: Outcome, place: Path, name: str, **data: Any) -> Path:
     return folder
 
 
-WRITING = ("sources.fashion_mnist", "cifar10.cifar10", "imagenette.imagenette")
+WRITING = ("cifar10.cifar10", "imagenette.imagenette")
 
 
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize(
     ("source", "option"),
-    [*((source, "digits") for source in WRITING), (WRITING[1], "cifar10"), (WRITING[1], None)],
+    [*((source, "digits") for source in WRITING), (WRITING[0], "cifar10"), (WRITING[0], None)],
 )
 def test_run_names_no_place_for_data(
     read, finished, downloads, tmp_path, source, is_there, option

@@ -36,8 +36,8 @@ def report(tmp_path: Path, monkeypatch) -> ModuleType:
     place = tmp_path / "results" / "records"
     for name in (FIRST, "0d3b0857c14b", "317e1d627db5"):
         shutil.copy(ROOT / "results" / "records" / f"{name}.json", place)
-    changes = {"choices.data": "fashion_mnist", "science.trainer.max_epochs": 1}
-    changes["science.data._target_"] = "rectifiers.data.sources.fashion_mnist"
+    changes = {"choices.data": "cifar10", "science.trainer.max_epochs": 1}
+    changes["science.data._target_"] = "rectifiers.data.cifar10.cifar10"
     other = altered(records.load(place / f"{FIRST}.json"), changes)
     records.write(place / f"{other.run}.json", other)
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from torchvision import datasets
 
 from rectifiers.benchmark.definition import benchmark
 from rectifiers.data import sources
-from rectifiers.data.sources import digits, fashion_mnist, folder, mnist1d
+from rectifiers.data.sources import digits, folder, mnist1d
 from rectifiers.data.splits import ArraySplit
 from rectifiers.runtime.errors import InputError
 
@@ -164,33 +164,3 @@ def test_unusable_folder_is_refused(photos: Path, spoil, sentence: str, monkeypa
     spoil()
     with pytest.raises(InputError, match=sentence):
         folder(str(photos))
-
-
-# ---- Fashion-MNIST in torchvision's layout ----
-
-
-def test_torchvisions_fashion_mnist_layout_is_read(tmp_path: Path) -> None:
-    raw = tmp_path / "FashionMNIST" / "raw"
-    raw.mkdir(parents=True)
-    for part, count in (("train", 12), ("t10k", 8)):
-        for name, array in (
-            ("images-idx3-ubyte", np.full((count, 28, 28), count, dtype=np.uint8)),
-            ("labels-idx1-ubyte", (np.arange(count) % 10).astype(np.uint8)),
-        ):
-            header = np.array([0x800 + array.ndim, *array.shape], dtype=">u4").tobytes()
-            (raw / f"{part}-{name}").write_bytes(header + array.tobytes())
-    source = fashion_mnist(str(tmp_path))
-    assert source.train.image(3).shape == (1, 28, 28)
-    assert source.val.labels == list(range(8))
-
-
-def test_damaged_raw_file_is_reported(tmp_path: Path) -> None:
-    raw = tmp_path / "FashionMNIST" / "raw"
-    raw.mkdir(parents=True)
-    for part in ("train", "t10k"):
-        for name in ("images-idx3-ubyte", "labels-idx1-ubyte"):
-            (raw / f"{part}-{name}").write_bytes(b"nonsense")
-    with pytest.raises(
-        InputError, match=r"data=fashion_mnist is missing or incomplete in data\.root="
-    ):
-        fashion_mnist(str(tmp_path))

@@ -19,14 +19,12 @@ from typing import Annotated
 import numpy as np
 import torch
 from filelock import FileLock
-from torchvision import datasets
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from rectifiers.data.images import FolderSplit, Inspection, list_classes
 from rectifiers.data.splits import ArraySplit, Split, choose, part_digest, take
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import root_folder
 from rectifiers.runtime.ranges import Range
 
 UNPINNED = "unpinned-"
@@ -254,20 +252,6 @@ def missing(name: str, place: Path, file: str, reason: object) -> InputError:
         f"({' '.join(str(reason).split())}); put {file} there, give data.download=true, or choose "
         "data=digits, which needs none"
     )
-
-
-def fashion_mnist(root: str | None = None, download: bool = False) -> Source:
-    """Fashion-MNIST (Xiao et al. 2017): 60,000 + 10,000 grey images, 28 x 28, ten classes.
-
-    root: a folder in torchvision's layout, `data/` by default, into which the files are downloaded
-    where they are missing and `download` allows it."""
-    place = root_folder(root)
-    try:
-        parts = [datasets.FashionMNIST(place, train, download=download) for train in (True, False)]
-    except Exception as error:  # damage can raise anything
-        raise missing("fashion_mnist", place, "torchvision's files", error) from error
-    train, val = (ArraySplit(part.data[:, None], part.targets.tolist()) for part in parts)
-    return Source("fashion_mnist", tuple(datasets.FashionMNIST.classes), 1, train, val)
 
 
 def folder(root: str | None = None) -> Source:

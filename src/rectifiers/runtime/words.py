@@ -135,7 +135,10 @@ OPTIONS = {
     "model=resnet18": "model=timm model.name=resnet18",
     "model=resnet34": "model=timm model.name=resnet34",
     "model=resnet50": "model=timm model.name=resnet50",
-    **{f"data={name}": OTHER_DATA for name in ("cifar100", "mnist", "stl10", "svhn")},
+    **{
+        f"data={name}": OTHER_DATA
+        for name in ("cifar100", "fashion_mnist", "mnist", "stl10", "svhn")
+    },
     "data=cifar": "data=cifar10",
     "data=imagenet1k": "data=imagenet",
     "optim=adam": "optim=adamw optim._target_=torch.optim.Adam",
