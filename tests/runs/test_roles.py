@@ -22,7 +22,6 @@ MEANT = {
     "data.split_seed": None,
     "data.signal": False,
     "data.pad_px": 0,
-    "data.color_scale": "eigenvalues",
     "data.content": None,
     "trainer.deterministic": None,
     "trainer.gradient_clip_val": None,

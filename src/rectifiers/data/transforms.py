@@ -28,10 +28,9 @@ class Geometry:
 
     flip: whether half of the images are mirrored. scale_jitter_px: the shorter side is drawn from
     this range, both ends included, instead of `resize_px`. color_sigma: the colour shift of
-    Krizhevsky et al. (2012), 0.1 there; 0 for none. color_scale: the factors of the drawn numbers,
-    a key of `COLOR_SCALES`. pad_px: black pixels added to each side of a resized training image;
-    the centre view is of the image without them. signal: whether an image is a row of `crop_px`
-    numbers, and so is the crop.
+    Krizhevsky et al. (2012), 0.1 there; 0 for none. pad_px: black pixels added to each side of a
+    resized training image; the centre view is of the image without them. signal: whether an image
+    is a row of `crop_px` numbers, and so is the crop.
     """
 
     resize_px: int
@@ -39,7 +38,6 @@ class Geometry:
     flip: bool
     scale_jitter_px: tuple[int, int] | None = None
     color_sigma: float = 0.0
-    color_scale: str = "eigenvalues"
     pad_px: int = 0
     signal: bool = False
 
@@ -69,12 +67,12 @@ class Plan:
 
 # The covariance of RGB over ImageNet's training pixels in [0, 1], as commonly quoted: eigenvalues,
 # and eigenvectors as columns. Krizhevsky et al. write "times the eigenvalue", but their released
-# code multiplies by the roots; which of the two this paper used is unknown ("as in [Krizhevsky]").
+# code multiplies by the roots. Which of the two this paper used is unknown ("as in [Krizhevsky]");
+# here it is the text's.
 COLOR_VALUES = np.array([0.2175, 0.0188, 0.0045])
 COLOR_VECTORS = np.array(
     [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
 )
-COLOR_SCALES = {"eigenvalues": COLOR_VALUES, "roots": np.sqrt(COLOR_VALUES)}
 WHITE = 255
 # Random numbers of an image, in this order: for its shorter side, the crop's row and column,
 # mirroring, and three for the colours. One is spare: 8 of 8 bytes are the longest blake2b hash.
@@ -154,7 +152,7 @@ def color_shift(geometry: Geometry, numbers: np.ndarray) -> np.ndarray | None:
 
     # The normal distribution's inverse makes uniform numbers normal; of 0 it would be infinite.
     alphas = geometry.color_sigma * ndtri(numbers[4:7] + SMALLEST_DRAW / 2)
-    return WHITE * (COLOR_VECTORS @ (COLOR_SCALES[geometry.color_scale] * alphas))
+    return WHITE * (COLOR_VECTORS @ (COLOR_VALUES * alphas))
 
 
 def apply_plan(plan: Plan, image: Tensor) -> Tensor:

@@ -174,8 +174,6 @@ class Data(Target):
     scale_jitter_px: tuple[Pixels, Pixels] | None = role.science()
     #: standard deviation of the RGB shift in training; 0.1 in the paper
     color_sigma: Annotated[float, Range(ge=0, le=10)] = role.science()
-    #: factors of the RGB shift: eigenvalues, or their roots (standard deviations)
-    color_scale: Literal["eigenvalues", "roots"] = role.science("eigenvalues")
     #: shorter sides for dense testing at several scales
     dense_scales_px: tuple[Pixels, ...] = role.look(free=True)
     #: shorter sides for multi-view testing
@@ -304,8 +302,6 @@ class Trainer(Section):
     log_every_n_steps: Annotated[int, Range(ge=0)] | None = role.look(None)
     #: train on these batches only, a number or a fraction
     overfit_batches: int | float | None = role.science(None)
-    #: measure what takes time
-    profiler: Literal["simple", "advanced", "pytorch"] | None = role.look(None)
 
     @property
     def more(self) -> JsonObject:

@@ -158,7 +158,6 @@ OPTIONS = {
     "debug=default": "debug=smoke",
     "debug=fdr": "debug=smoke",
     "debug=limit": "give trainer.limit_train_batches=<number or fraction>",
-    "debug=profiler": "trainer.profiler=simple",
     **{f"{group}=none": f"{group}=null" for group in ("callbacks", "claim", "debug", "experiment")},
     "callbacks=default": "callbacks=null",
     "callbacks=model_summary": "trainer.enable_model_summary=true",

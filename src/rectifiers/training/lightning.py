@@ -69,8 +69,6 @@ UNHELPFUL = (
 
 for _name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
     logging.getLogger(_name).setLevel(logging.WARNING)  # notes, such as how many GPUs are there
-# what trainer.profiler found
-logging.getLogger("pytorch_lightning.profilers").setLevel(logging.INFO)
 
 
 def check_hardware(config: RunConfig, place: World) -> None:
