@@ -35,6 +35,7 @@ def refusal_of(*arguments: str) -> str:
         ("trainer.accumulate_grad_batches=4", "data.batch_size images at once"),
         ("trainer.resume_from_checkpoint=a.ckpt", "ckpt_path=<file>"),
         ("train=False", "scripts/evaluate.py"),
+        ("model.pretrained=true", "init.from_weights=<file>"),
         ("trainer=ddp_sim", "trainer=ddp_cpu?"),
         ("data=mnist", "data=folder"),
         ("activation=logsigmoid", "torch.nn.LogSigmoid?"),

@@ -272,13 +272,13 @@ def test_params_give_names_beside_keys(tmp_path: Path) -> None:
 
 
 def test_params_are_written_as_hydra_reads_them(tmp_path: Path) -> None:
-    text = "ckpt_path: /a/ü b\noptim: {lr: 1e-3}\nweights: null\ntags: [a, b c]\nfast: true\n"
+    text = "ckpt_path: /a/ü b\noptim: {lr: 1e-3}\ncallbacks: null\ntags: [a, b c]\nfast: true\n"
     (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
     overrides = load_script("train_stage").overrides_of(tmp_path / "params.yaml")
     assert overrides == [
         "ckpt_path='/a/ü b'",
         "optim.lr=1e-3",
-        "weights=null",
+        "callbacks=null",
         "tags=[a, b c]",
         "fast=true",
     ]

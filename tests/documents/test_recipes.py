@@ -22,7 +22,7 @@ TEXT = "\n".join(DOCUMENTS.values())
 COMMANDS = sorted(
     set(re.findall(r"^\$ python train\.py (.*?)(?: +#.*)?$", TEXT, flags=re.MULTILINE))
 )
-WEIGHTS = [command for command in COMMANDS if command.startswith("weights=")]
+WEIGHTS = [command for command in COMMANDS if command.startswith("init.from_weights=")]
 SWEEPS = [command for command in COMMANDS if "--multirun" in command]
 FILES = re.findall(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)

@@ -36,7 +36,6 @@ MEANT = {
     "scheduler.patience": None,
     "scheduler.milestones": None,
     "callbacks": None,
-    "weights_content": None,
     "fast": False,
     "members": None,
 }
@@ -93,7 +92,6 @@ def test_roles_decide_what_may_differ() -> None:
     chosen_here = {Role.PLACE, Role.MACHINE, Role.LOOK}
     for name, key in KEYS.items():  # a number cannot depend on the rank, or on who tests
         assert key.role in chosen_here or not (key.ranks_differ or key.free), name
-    of_weights = {"weights", "init.from_weights"}
-    assert set(PATHS) == {"runs_dir", "cache_dir", "ckpt_path", "data.root"} | of_weights
+    assert set(PATHS) == {"runs_dir", "cache_dir", "ckpt_path", "data.root", "init.from_weights"}
     assert {"evaluation", "logger", "data.root", "data.size", "threads"} <= set(FREE)
-    assert not {"rerun", "ckpt_path", *of_weights, "trainer.precision", "seed"} & set(FREE)
+    assert not {"rerun", "ckpt_path", "init.from_weights", "trainer.precision", "seed"} & set(FREE)

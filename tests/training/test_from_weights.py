@@ -52,6 +52,8 @@ def test_layers_that_fit_start_trained(tiny, shallow) -> None:
     assert rules == {name: "he" if name in ("fc_3", "fc_4") else "weights" for name in LAYERS}
     assert "3 of 5 layers start from the weights of run" in deeper.record.warnings[0]
     assert shallow.record.run in deeper.record.warnings[0]
+    drawn_too = "head.fc_3, head.fc_3_act, head.fc_4, head.fc_4_act"
+    assert deeper.record.warnings[0].endswith(f"as init leaves them: {drawn_too}")
     ours, theirs, drawn = map(of_network, (deeper, shallow, scratch))
     for name, weight in ours.items():
         is_drawn = name.startswith(("head.fc_3", "head.fc_4"))
@@ -192,7 +194,6 @@ def test_a_run_that_diverged_trained_nothing(tiny, tmp_path: Path) -> None:
     [
         (("init.mode=empirical",), "combined with init.from_weights"),
         (("init=lsuv",), "combined with init.from_weights"),
-        (("weights=net.pt", "+weights_content=abc"), "leave one of them out"),
         (("+init.from_weights_content=abc",), "is not the hash of the weights"),
     ],
 )
@@ -201,10 +202,9 @@ def test_what_contradicts_is_refused(tiny, shallow, options: tuple[str, ...], wh
         train(tiny(*DEEPER, from_shallow(shallow), *options), {})
 
 
-@pytest.mark.parametrize("key", ["weights", "init.from_weights"])
-def test_analyses_look_at_drawn_starts(tiny, key: str) -> None:
-    config = tiny().replaced({key: "net.pt", "weights_content": "abc"})
-    with pytest.raises(InputError, match=f"^{key}=net.pt is for train.py"):
+def test_analyses_look_at_drawn_starts(tiny) -> None:
+    config = tiny().replaced({"init.from_weights": "net.pt"})
+    with pytest.raises(InputError, match=r"^init\.from_weights=net.pt is for train.py"):
         AnalysisSetup(config)
 
 

@@ -49,7 +49,6 @@ def test_record_keeps_the_typed_overrides(tiny) -> None:
         ("++data.root=/home/somebody/images", ["data.root=FOLDER"]),
         ("++logger.mine.token=secret", []),
         ("ckpt_path=/home/somebody/last.ckpt", []),
-        ("weights=/home/somebody/net.pt", ["weights=FILE"]),
         ("init.from_weights=/home/somebody/net.pt", ["init.from_weights=RUN_OR_FILE"]),
         ("callbacks.model_checkpoint.dirpath=/home/somebody", []),
         ("+callbacks.mine={_target_: a.B, dirpath: /home/somebody}", []),

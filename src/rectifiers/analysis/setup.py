@@ -25,13 +25,11 @@ class AnalysisSetup:
     """The parts of `config`; preprocessing is fitted, or read from an earlier fit, at first use."""
 
     def __init__(self, config: RunConfig) -> None:
-        given = {"weights": config.weights, "init.from_weights": config.init.from_weights}
-        for key, place in given.items():
-            if place is not None:
-                raise InputError(
-                    f"{key}={place} is for train.py; an analysis looks at the start that init "
-                    "draws: leave it out"
-                )
+        if config.init.from_weights is not None:
+            raise InputError(
+                f"init.from_weights={config.init.from_weights} is for train.py; an analysis looks "
+                "at the start that init draws: leave it out"
+            )
         self.config = config
         self.functions = import_functions(config)
         self.source = build.inspect_source(build.open_source(config, self.functions), config)

@@ -160,7 +160,6 @@ def _fixed(values: dict[str, str], kept: JsonObject, folder: Path) -> JsonObject
         "data.root": _root(values, kept),
         "rerun": False,
         "ckpt_path": None,
-        "weights": None,
     }
     is_logged = any(key.partition(".")[0] == "logger" for key in values)
     if not is_logged:

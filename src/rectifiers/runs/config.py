@@ -30,7 +30,7 @@ from rectifiers.runs.sections import (
 )
 from rectifiers.runtime.distributed import check_share
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF, file_digest
+from rectifiers.runtime.files import CONF
 from rectifiers.runtime.ranges import Range
 from rectifiers.runtime.schema import JsonObject, Section, checked
 
@@ -66,10 +66,6 @@ class RunConfig(Section):
     tags: tuple[str, ...] = role.look(())
     #: a checkpoint of this run to continue from; null: its newest
     ckpt_path: Path | None = role.place(None)
-    #: a plain `state_dict` that the network starts from, in place of what `init` draws
-    weights: Path | None = role.place(None)
-    #: hash of that file; null: filled in; part of the run id
-    weights_content: str | None = role.science(None)
     #: number of threads of torch; null: torch's default
     threads: Annotated[int, Range(ge=1, le=4096)] | None = role.machine(
         None, ranks_differ=True, free=True
@@ -193,11 +189,6 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_groups_together(self) -> Self:
-        if self.weights is not None and self.init.from_weights is not None:
-            raise InputError(
-                f"init.from_weights={self.init.from_weights} fills some layers, and weights="
-                f"{self.weights} fills all; leave one of them out"
-            )
         if self.model.rows is None:
             self._check_module()
             return self
@@ -240,8 +231,6 @@ def _fill_in(values: JsonObject) -> JsonObject:
 
     is_cpu = trainer.get("accelerator") == "cpu"
     values = dict(values)
-    if values.get("weights") is not None and values.get("weights_content") is None:
-        values["weights_content"] = _digest_of(values["weights"])
     if values.get("channels_last") is None:
         values["channels_last"] = is_cpu
     if "num_workers" in data and data["num_workers"] is None:
@@ -271,16 +260,6 @@ def one_image_a_process(batch: int) -> InputError:
         status=2,
         on_all_ranks=True,
     )
-
-
-def _digest_of(weights: object) -> str:
-    try:
-        return file_digest(Path(str(weights)))
-    except OSError as error:
-        raise InputError(
-            f"weights={weights} cannot be read ({error.strerror}); give what "
-            "torch.save(net.state_dict(), file) wrote"
-        ) from error
 
 
 GROUPS = [

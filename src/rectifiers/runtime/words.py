@@ -10,7 +10,7 @@ import re
 MILESTONES = "scheduler=multistep scheduler.milestones=<epochs>"
 OTHER_DATA = "it is not among the data; give its images by data=folder data.root=<folder>"
 CONTINUE = "the same command goes on from its last checkpoint; ckpt_path=<file> chooses another"
-START = "nothing is downloaded; weights=<file> starts from a state_dict"
+START = "nothing is downloaded; init.from_weights=<file> starts from a state_dict"
 VALIDATED = "every epoch is validated, for the learning rate follows it; leave it out"
 WHOLE = "every held-out image is used; leave it out"
 ACCUMULATE = "a step is of data.batch_size images at once; more processes save memory"
@@ -59,7 +59,9 @@ KEYS = {
     **dict.fromkeys(("initialization", "initializer", "weight_init"), "init=<option>"),
     **dict.fromkeys(("drop", "drop_rate", "dropout"), "model.dropout"),
     **dict.fromkeys(("in_channels", "in_chans", "nb_classes", "num_classes"), OF_THE_DATA),
-    **dict.fromkeys(("initial_checkpoint", "pretrained", "state_dict", "weights_path"), START),
+    **dict.fromkeys(
+        ("initial_checkpoint", "pretrained", "state_dict", "weights", "weights_path"), START
+    ),
     # the data
     **dict.fromkeys(("datamodule", "dataset"), "data=<option>"),
     **dict.fromkeys(("data_dir", "data_path", "dataset_dir"), "data.root"),

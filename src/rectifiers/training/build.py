@@ -40,7 +40,7 @@ from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.stopping import interruptible
 from rectifiers.training import optim
 from rectifiers.training.checkpoints import load_plain, load_weights
-from rectifiers.training.from_weights import fitting, read_weights, report_loaded, start_from
+from rectifiers.training.from_weights import fitting, read_weights, start_from
 from rectifiers.training.module import Classifier
 from rectifiers.training.networks import empty_network, module_network, row_network
 from rectifiers.training.start import start_warnings
@@ -257,8 +257,8 @@ def initial_network(
 def check_weights(
     config: RunConfig, functions: Functions, source: Source, path: Path | None
 ) -> None:
-    """Refuse weights of another network than that of `config`, for which no image is read: of a
-    plain `state_dict`, and those that `init.from_weights` names."""
+    """Refuse weights of another network than that of `config`, for which no image is read: a plain
+    `state_dict` at `path` that is tested, and those that `init.from_weights` names."""
     if path is None and config.init.from_weights is None:
         return
     is_rows = config.model.rows is not None
@@ -275,12 +275,8 @@ def check_weights(
 def fill_from_weights(
     config: RunConfig, network: ImageNetwork, init_report: list[LayerReport]
 ) -> tuple[list[LayerReport], list[str]]:
-    """Load what the network starts from in place of what the rule drew: the file `weights`, or the
-    layers of `init.from_weights`. Return the init report with what they hold of each layer, and
-    sentences about them."""
-    if config.weights is not None:
-        load_plain(network, load_weights(config.weights))
-        return report_loaded(network, init_report, network.own_module().state_dict()), []
+    """Load the layers of `init.from_weights` in place of what the rule drew. Return the init report
+    with what they hold of each layer, and sentences about them."""
     if config.init.from_weights_content is None:
         return init_report, []
     report, sentence = start_from(config, network, init_report)

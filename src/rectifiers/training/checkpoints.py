@@ -63,7 +63,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             check_zip(Path(path))
             checkpoint: JsonObject = torch.load(path, map_location="cpu", weights_only=True)
             if "rectifiers" not in checkpoint:
-                raise ValueError("it is no checkpoint of a run, but of weights=<file> perhaps")
+                raise ValueError("it is no checkpoint; init.from_weights=<file> takes weights")
             state, saved = checkpoint["state_dict"], checkpoint["rectifiers"]
             if not isinstance(state, dict) or saved["history"] is None or not saved["run"]:
                 raise ValueError("it is no checkpoint of a run")

@@ -8,7 +8,7 @@ from os.path import isfile  # unlike Path's: False of a name that is too long fo
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rectifiers.initialization.report import LayerReport
 from rectifiers.models.network import ImageNetwork
@@ -163,9 +163,16 @@ def start_from(
         f"{len(filled)} of {len(report)} layers start from the weights of "
         f"{find_weights(config)[1]} ({', '.join(filled)})"
     )
-    if len(filled) < len(report):
-        sentence += ", and the rule draws the others"
+    if others := _not_in(fit, network.own_module()):
+        sentence += f", and these as init leaves them: {', '.join(others)}"
     return report, sentence
+
+
+def _not_in(fit: Mapping[str, Tensor], module: nn.Module) -> list[str]:
+    """Return the names of the layers, activations and normalisations that `fit` does not fill."""
+    names = (name.rpartition(".")[0] for name in module.state_dict() if name not in fit)
+    filled = {name.rpartition(".")[0] for name in fit}
+    return [name for name in dict.fromkeys(names) if name not in filled]
 
 
 def report_loaded(

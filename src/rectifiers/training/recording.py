@@ -31,7 +31,7 @@ from rectifiers.training.module import Diverged
 from rectifiers.training.targets import Choices
 
 # What stands in a record for a path that a command cannot do without.
-STAND_INS = {"data.root": "FOLDER", "weights": "FILE", "init.from_weights": "RUN_OR_FILE"}
+STAND_INS = {"data.root": "FOLDER", "init.from_weights": "RUN_OR_FILE"}
 # a result is of the precision that the run was trained in
 AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 

@@ -17,7 +17,7 @@ def start_warnings(
 
     Of chains by theory, where nothing normalises them and the weights are drawn here; of other
     networks by what `initialize` has measured."""
-    is_drawn = config.weights is None and config.init.from_weights_content is None
+    is_drawn = config.init.from_weights_content is None
     if is_drawn and isinstance(network, Network):
         return _by_theory(config, network, init_report)
     if is_drawn:

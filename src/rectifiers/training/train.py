@@ -96,7 +96,7 @@ def train(
         # The run's id holds the hashes of the weights that it starts from, and of the data, so no
         # run is found before they are opened.
         config = with_weights_content(config)
-        source = open_together(config, functions, config.weights)
+        source = open_together(config, functions)
         config = config.with_content(source.digest)
         folder, existing = find_or_lock(config, place, until_the_end)
         if existing is not None and existing.is_complete:
@@ -145,10 +145,11 @@ def check_places(config: RunConfig) -> None:
         check_writable("cache_dir", config.cache_dir)
 
 
-def open_together(config: RunConfig, functions: Functions, weights: Path | None) -> Source:
+def open_together(config: RunConfig, functions: Functions, weights: Path | None = None) -> Source:
     """Open the data, the same on every rank, and look at all images; a collective call.
 
-    weights: a plain `state_dict`, which is refused before that where it is of another network."""
+    weights: a plain `state_dict` to test, which is refused before that where it is of another
+    network."""
     source = run_on_all_ranks(lambda: open_source(config, functions))
     # what is quickly compared, before all images are read
     if world().size > 1:
