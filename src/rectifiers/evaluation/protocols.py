@@ -14,7 +14,7 @@ then."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Protocol
 
 import torch
@@ -56,7 +56,7 @@ class Crops:
     crop: Callable[[Tensor], Tensor]
     num_views: int
     scale_px: int
-    view_size: tuple[int, int] | None = None
+    view_size: tuple[int, int] | None = field(default=None, kw_only=True)
 
     @property
     def scales_px(self) -> Mapping[int, float]:
@@ -94,7 +94,7 @@ def center(crop_px: int, *, scale_px: int) -> Crops:
         return center_crop(image, [crop_px])[None]
 
     _check_scales([scale_px], crop_px)
-    return Crops(crop, 1, scale_px, (crop_px, crop_px))
+    return Crops(crop, 1, scale_px, view_size=(crop_px, crop_px))
 
 
 def whole(crop_px: int) -> Crops:
@@ -106,7 +106,7 @@ def whole(crop_px: int) -> Crops:
         return image[None]
 
     scale_px = 1  # the height of a signal, which nothing resizes
-    return Crops(crop, 1, scale_px, (1, crop_px))
+    return Crops(crop, 1, scale_px, view_size=(1, crop_px))
 
 
 def ten_view(
@@ -126,7 +126,7 @@ def ten_view(
         return torch.cat([five, five.flip(-1)])
 
     _check_scales([scale_px], crop_px)
-    return Crops(crops, 10, scale_px, (crop_px, crop_px))
+    return Crops(crops, 10, scale_px, view_size=(crop_px, crop_px))
 
 
 @dataclass(frozen=True)
