@@ -181,7 +181,7 @@ def test_bad_data_gets_a_traceback_only_on_request(tmp_path: Path) -> None:
         (["optim.lr=abc"], "optim.lr=abc: should be"),
         (["data.batch_size=33"], "data.batch_size=33 does not divide over 2"),
         (["trainer.devices=4"], "trainer.num_nodes=1 trainer.devices=4 asks for"),
-        (["data=folder", "data.root=/nowhere"], "/nowhere is not a folder"),
+        (["data=folder", "data.root=/nowhere"], "data.root=/nowhere is not a folder"),
     ],
 )
 def test_what_all_processes_refuse_is_said_once(overrides, sentence, tmp_path) -> None:

@@ -144,12 +144,9 @@ def test_a_process_ends_when_its_parent_is_killed(offset: int) -> None:
 @pytest.mark.process
 def test_programs_import_from_the_working_folder(tmp_path: Path) -> None:
     (tmp_path / "of_mine.py").write_text("def bump(y):\n    return y.relu() + 0.1 * y.sin()\n")
-    command = [
-        ROOT / "scripts" / "analyse.py",
-        "gain",
-        "activation=relu",
-        "activation._target_=of_mine.bump",
-    ]
+    command = [ROOT / "scripts" / "analyse.py", "propagation", f"out={tmp_path}"]
+    command += ["activation=relu", "activation._target_=of_mine.bump", "inputs=gaussian"]
+    command += ["data=digits8", "model=mlp", "model.depth=2", "model.hidden=8", "seeds=2"]
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
