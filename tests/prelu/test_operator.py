@@ -216,6 +216,34 @@ def test_batched_gradients_are_not_slow(length: int) -> None:
     assert torch.equal(old, new)
 
 
+# tensors whose numbers are not what lies in their memory
+LAZY: dict[str, Callable[[Tensor], Tensor]] = {
+    "zeros": lambda x: torch._efficientzerotensor(x.shape),
+    "a negative": torch._neg_view,
+}
+
+
+@pytest.mark.parametrize("kind", LAZY)
+@pytest.mark.parametrize("place", ["input", "slopes", "gradient"])
+def test_tensors_without_plain_memory_are_read_right(kind: str, place: str) -> None:
+    given_as = {"input": given(4, 4, 32, 32), "slopes": torch.linspace(-1, -0.25, 4)}
+    given_as["gradient"] = given(4, 4, 32, 32, seed=1)
+    given_as[place] = LAZY[kind](given_as[place])
+    x, slopes, dy = given_as.values()
+
+    found = []
+    for module in (PReLU(4), nn.PReLU(4)):
+        leaves = [part.detach().requires_grad_() for part in (x, slopes)]
+        y = functional_call(module, {"weight": leaves[1]}, (leaves[0],))
+        found.append([part + 0 for part in (y, *torch.autograd.grad(y, leaves, dy))])
+    torch.testing.assert_close(*found)
+
+
+def test_layouts_of_onednn_are_torchs_to_compute() -> None:
+    x = given(4, 4, 32, 32)
+    assert torch.equal(PReLU(4)(x.to_mkldnn()).to_dense(), nn.PReLU(4)(x))
+
+
 def test_prelu_on_another_device_is_torchs_operation() -> None:
     """On a device without numbers, which raises where one is read."""
     with torch.device("meta"):

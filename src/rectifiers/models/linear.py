@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
 
 from rectifiers.runtime import machine
-from rectifiers.runtime.torch_internals import functorch_is_active, is_batched, onednn_linear
+from rectifiers.runtime.torch_internals import functorch_is_active, has_memory, onednn_linear
 
 MIN_VECTORS = 32  # below, reading the weights takes longer than multiplying them
 MIN_MULTIPLY_ADDS = 2**22
@@ -47,7 +47,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         is_differentiated = torch.is_grad_enabled()  # the gradients themselves
-        linear = F.linear if is_differentiated or is_batched(grad) else onednn_linear
+        linear = F.linear if is_differentiated or not has_memory(grad) else onednn_linear
         return (
             linear(grad, weight.t(), None) if ctx.needs_input_grad[0] else None,
             linear(grad.t(), x.t(), None) if ctx.needs_input_grad[1] else None,

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from rectifiers.prelu import cpu
 from rectifiers.runtime.torch_internals import (
     functorch_is_active,
-    is_batched,
+    has_memory,
     is_exporting,
     is_followed,
 )
@@ -66,10 +66,11 @@ class _PReLU(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, slopes: Tensor) -> Tensor:
         # other types have no numbers: those of torch.compile, of export, fake tensors
         has_numbers = is_plain(x, slopes) and x.device.type == "cpu"
+        ctx.is_direct = has_numbers and _is_direct(x, slopes)
         if not has_numbers:
             y = _forward(x, slopes)
         else:
-            y = (_forward_on_cpu if _is_direct(x) else prelu_forward)(x, slopes)
+            y = (_forward_on_cpu if ctx.is_direct else prelu_forward)(x, slopes)
 
         is_inverted = False
         if has_numbers:
@@ -88,7 +89,8 @@ class _PReLU(torch.autograd.Function):
         by_kernel = not is_differentiated and v.device.type == "cpu" and has_kernel(v.dtype)
         if not by_kernel:
             return _backward_formula(v, grad, slopes, ctx.from_output)
-        gradients = _backward if _is_direct(grad) else prelu_backward
+        is_direct = ctx.is_direct and _is_direct(grad)
+        gradients = _backward if is_direct else prelu_backward
         return gradients(v, grad, slopes, ctx.from_output)
 
     @staticmethod
@@ -98,10 +100,10 @@ class _PReLU(torch.autograd.Function):
         return torch.where(x > 0, dx, _per_channel(slopes, x) * dx + _per_channel(dslopes, x) * x)
 
 
-def _is_direct(tensor: Tensor) -> bool:
-    """Return whether nothing but autograd follows what is computed, so that nothing misses the
-    operation, whose call takes time."""
-    return is_plain(tensor) and not (is_followed() or is_batched(tensor))
+def _is_direct(*tensors: Tensor) -> bool:
+    """Return whether nothing but autograd follows what is computed of these tensors, and their
+    numbers can be read, so that the operation is not missed, whose call takes time."""
+    return is_plain(*tensors) and not is_followed() and all(map(has_memory, tensors))
 
 
 def _per_channel(slopes: Tensor, x: Tensor) -> Tensor:

@@ -46,12 +46,20 @@ def is_followed() -> bool:
     )
 
 
-def is_batched(gradient: Tensor) -> bool:
-    """Return whether a tensor stands for a batch of gradients, as
-    `torch.autograd.grad(is_grads_batched=True)` makes them. Such a tensor has no memory."""
+def has_memory(tensor: Tensor) -> bool:
+    """Return whether a tensor's numbers lie in memory, where `data_ptr` says, as they are.
+
+    Those of a batch of gradients do not, as `torch.autograd.grad(is_grads_batched=True)` makes
+    them, nor those of a zero of forward-mode differentiation, of a view that stands for the
+    negative, as of the imaginary part of a conjugate, and of oneDNN's own layouts."""
     import torch
 
-    return torch._C._functorch.is_legacy_batchedtensor(gradient)
+    return not (
+        torch._C._functorch.is_legacy_batchedtensor(tensor)
+        or tensor._is_zerotensor()
+        or tensor.is_neg()
+        or tensor.is_mkldnn
+    )
 
 
 def shared_bytes(num_bytes: int) -> Tensor:
