@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 
 from conftest import compose_config, numbers
 from photos import jpeg, photo, write_folder
+from rectifiers.evaluation import protocols
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
 from rectifiers.runtime.errors import InputError
@@ -113,7 +115,12 @@ def test_compiled_validation_runs_the_network_once(tiny, monkeypatch, more) -> N
     assert numbers(compiled)["history"] == numbers(plain)["history"]
 
 
-@pytest.mark.parametrize("protocol", ["center", "ten_view", "dense", "multi_view"])
+def sized_by_the_image(crop_px: int, *, scale_px: int) -> protocols.Crops:
+    """The centre of images, of which those of one size are tested together."""
+    return replace(protocols.center(crop_px, scale_px=scale_px), view_size=None)
+
+
+@pytest.mark.parametrize("protocol", ["center", "ten_view", "dense", "multi_view", "sized"])
 @pytest.mark.parametrize("sizes", [1, 2])
 def test_cudnn_searches_where_shapes_are_fixed(
     monkeypatch, tmp_path, protocol: str, sizes: int
@@ -133,7 +140,11 @@ def test_cudnn_searches_where_shapes_are_fixed(
         (root / "val" / "b" / "1.jpg").write_bytes(jpeg(photo(48, 40)))
     options = f"""model=mini data=folder data.root={root} data.batch_size=4 data.resize_px=10
         data.crop_px=8 optim=plain trainer.max_epochs=1 trainer.benchmark=true logger=none
-        evaluation={protocol} runs_dir={tmp_path}/runs cache_dir={tmp_path}/cache"""
+        runs_dir={tmp_path}/runs cache_dir={tmp_path}/cache"""
+    if protocol == "sized":
+        options += f" evaluation=center evaluation.center._target_={__name__}.sized_by_the_image"
+    else:
+        options += f" evaluation={protocol}"
     train(compose_config(*options.split()), {})
     assert searches == [sizes == 1 or protocol in ("center", "ten_view")]
     assert not torch.backends.cudnn.benchmark

@@ -113,9 +113,9 @@ def _tested(run: Run, name: str, protocol: TestProtocol) -> Tested:
         device = torch.device("cuda", run.place.local_rank)
     lower = AUTOCAST.get(config.trainer.precision)
     searches = config.trainer.benchmark
-    if searches and isinstance(protocol, Dense):
+    if searches and protocol.view_size is None:
         # or cuDNN would search for the fastest algorithms again for each image's size
-        searches = len({images.shape(i) for i in range(len(images.labels))}) == 1
+        searches = len(set(image_shapes(images))) == 1
     torch.backends.cudnn.benchmark = searches
     started = time.perf_counter()
     with (
