@@ -206,10 +206,7 @@ class Reader:
     def resized(self, index: int, scales_px: Collection[int]) -> list[Tensor]:
         """Return an image resized to each shorter side, uint8 [C, H, W], by Pillow or as it would;
         it is decoded once."""
-        try:
-            encoded = b"" if self.encoded is None else self.encoded(index)
-        except InputError:  # `image` meets it again
-            encoded = b""
+        encoded = b"" if self.encoded is None else self.encoded(index)
         if shape := jpeg.read_size(encoded):
             images = jpeg.resize(encoded, [resized(*shape, px) for px in scales_px])
             if images is not None:
@@ -221,22 +218,24 @@ class Reader:
         """Return an image's file with its plan; None where the file is not for the C decoder."""
         if self.encoded is None:
             return b"", None
-        try:
-            encoded = self.encoded(index)
-            shape = jpeg.read_size(encoded)
-            return encoded, None if shape is None else plan_for(shape)
-        except InputError:  # _read_by_pillow meets it again
-            return b"", None
+        encoded = self.encoded(index)
+        shape = jpeg.read_size(encoded)
+        return encoded, None if shape is None else _plan(index, plan_for, shape)
 
     def _read_by_pillow(self, index: int, plan_for: PlanFor, view: Tensor) -> Plan:
         """Write an image's view, and return its plan."""
         image = self.split.image(index)
-        try:
-            plan = plan_for((image.shape[-2], image.shape[-1]))
-        except InputError as error:
-            raise InputError(f"image {index} cannot be used: {error}") from error
+        plan = _plan(index, plan_for, (image.shape[-2], image.shape[-1]))
         view.copy_(apply_plan(plan, image))
         return plan
+
+
+def _plan(index: int, plan_for: PlanFor, shape: tuple[int, int]) -> Plan:
+    """Return the plan of an image; an InputError names the image."""
+    try:
+        return plan_for(shape)
+    except InputError as error:
+        raise InputError(f"image {index} cannot be used: {error}") from error
 
 
 def _decode_crop(encoded: bytes, plan: Plan, view: Tensor) -> bool:
