@@ -70,6 +70,8 @@ KEYS = {
     "hflip": "data.flip",
     "train_val_test_split": "data.val_per_class=<number> images of each class validate",
     "pin_memory": "memory is pinned for a GPU; leave it out",
+    "bad_images": "an image that cannot be read ends the run; leave it out",
+    "color_scale": "colours are shifted by the eigenvalues; leave it out",
     # the device
     **dict.fromkeys(("accelerator", "device"), "give trainer=cpu or trainer=gpu"),
     **dict.fromkeys(("gpu", "gpus", "n_gpus", "num_gpus"), GPUS),
@@ -105,6 +107,7 @@ KEYS = {
     "compute": "trainer=<option>",
     "paths": "give data.root, runs_dir or cache_dir",
     "extras": SHOW,
+    "activation_checkpointing": "more processes save memory; leave it out",
     "sync_batchnorm": "each process normalises its own images; leave it out",
 }
 # What keys of a section mean that have no word of their own.
