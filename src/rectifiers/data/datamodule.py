@@ -207,8 +207,8 @@ class ImageData(pl.LightningDataModule):
 
     global_batch: images of a training batch, of all processes together. workers: processes that
     read ahead, 0 for none. timeout_s: how long to wait for a batch of theirs, 0 for ever. pinned:
-    whether batches lie in pinned memory. is_fixed: whether all epochs
-    are like the first, to overfit a few batches. place: this process among all.
+    whether batches lie in pinned memory. is_fixed: whether all epochs are like the first, to
+    overfit a few batches. place: this process among all.
 
     Raises:
         InputError: where processes are more than validation images, or the crop does not fit

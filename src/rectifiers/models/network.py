@@ -22,8 +22,8 @@ class ImageNetwork(nn.Module):
     classes] out.
 
     depth: layers with weights on the longest way. multiply_adds: of one image of `input_px`,
-    convolutions and linear layers alone. left: what `initialize` did not fill,
-    and start_warnings: what it says against the start, a sentence each."""
+    convolutions and linear layers alone. left: what `initialize` did not fill, and start_warnings:
+    what it says against the start, a sentence each."""
 
     depth: int
     multiply_adds: int

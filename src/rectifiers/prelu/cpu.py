@@ -20,9 +20,7 @@ from rectifiers.runtime.compiling import PRELU
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}  # of the inputs, with their names in C
 NUMBERS_PER_THREAD = 2**17  # at least: starting a thread takes as long as some thousands of them
 NUMBERS_PER_PART = 2**15  # at most, of several images that share a sum
-NUMBERS_PER_MAP = (
-    32  # at least, of a loop of its own: it ends with a sum over the lanes of a vector
-)
+NUMBERS_PER_MAP = 32  # at least: a map's own loop ends with a sum over the lanes of a vector
 
 
 @cache
