@@ -148,11 +148,32 @@ def test_places_are_corrected_for_the_number_of_pairs() -> None:
         draws = np.random.default_rng(0).normal(size=(2000, number))
         draws = (draws - draws.mean(0)) / draws.std(0)
         means = np.array([0.0] + [3.5] * (number - 1))
-        return Ranking([f"e{i}" for i in range(number)], np.vstack([means, means + draws]), 60)
+        samples = np.vstack([means, means + draws])[None]
+        return Ranking([f"e{i}" for i in range(number)], samples, [61])
 
     few, many = of(2), of(30)
     assert [few.place_text(name) for name in few.names] == ["1", "2"]
     assert {many.places(name) for name in many.names} == {(1, 30)}
+
+
+@pytest.mark.parametrize(("seeds", "place"), [([5, 1000], "1 to 2"), ([1000, 5], "1")])
+def test_noise_of_few_seeds_makes_no_clear_difference(seeds: list[int], place: str) -> None:
+    noise = np.random.default_rng(0).normal(size=2000)
+    noise = 2.6 * (noise - noise.mean()) / noise.std() / np.sqrt(seeds[0] / (seeds[0] - 1))
+    worse = np.array([[2.6**2, *2.6**2 + noise], np.zeros(2001)])
+    ranks = Ranking(["a", "b"], np.stack([np.zeros_like(worse), worse], axis=-1), seeds)
+    assert ranks.place_text("a") == place
+
+
+@pytest.mark.parametrize("rise", [0.0001, 0.01])
+def test_two_entries_differ_as_in_a_paired_t_test(rise: float) -> None:
+    noise = np.array([-2, -1, 0, 1, 2]) * rise
+    for t, place in ((2.65, "1 to 2"), (2.95, "1")):  # the quantile of .975 is 2.776
+        gap = t * noise.std(ddof=1) / np.sqrt(5)
+        relu, worse = np.full(5, 5.0), 5.0 + gap + noise
+        assert (stats.ttest_rel(worse, relu).pvalue < 0.05) == (place == "1")
+        entries = {"relu": results("relu", relu.tolist()), "elu": results("elu", worse.tolist())}
+        assert Ranking.of(entries, ["easy"]).place_text("relu") == place
 
 
 def test_bootstrap_resamples_seeds_and_selection() -> None:

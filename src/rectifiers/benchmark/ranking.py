@@ -6,7 +6,7 @@ judged seeds. Each draw is the same for all entries. Tasks are not resampled, so
 for these tasks only.
 
 An entry's place is a range: those before it are clearly better, and those behind it clearly worse,
-by Student's test of each difference, corrected for the number of pairs (Holm)."""
+by Welch's test of each difference, corrected for the number of pairs (Holm)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from rectifiers.results.statistics import Mean, holm, mean_of
 DRAWS = 2000
 TAILS = (0.025, 0.975)
 LEVEL = 0.05  # of all pairs of entries together
-LEAST_SPREAD = 1e-12  # of a difference's logarithm; what is below it is rounding
+LEAST_VARIANCE = 1e-24  # of a difference's logarithm; what is below it is rounding
 REFERENCE = "relu"  # with He's gain
 BASELINES = ("relu", "prelu", "gelu", "silu")  # that cards compare with
 LEAST_ERROR_PCT = 0.01  # whose logarithm is finite
@@ -97,12 +97,12 @@ def bootstrap(results: EntryResults, task: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Entries by mean log error ratio to ReLU, the best first. samples: [1 + DRAWS, entries].
-    freedom: degrees of freedom of a difference's spread, of the judged seeds of all tasks."""
+    """Entries by mean log error ratio to ReLU, the best first. samples: of each task,
+    [tasks, 1 + DRAWS, entries]. seeds: how many are judged, by task."""
 
     names: list[str]
     samples: np.ndarray
-    freedom: int
+    seeds: Sequence[int]
 
     @classmethod
     def of(cls, entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> "Ranking":
@@ -112,14 +112,19 @@ class Ranking:
             if any(results.gap(task) for task in tasks):
                 continue
             errors = [bootstrap(results, task).clip(LEAST_ERROR_PCT) for task in tasks]
-            logs[name] = np.log(errors).mean(0)
-        names = sorted(logs, key=lambda name: (logs[name][0], name))
-        samples = np.stack([logs[name] - logs[REFERENCE] for name in names], axis=1)
-        return cls(names, samples, sum(benchmark().tasks[task].seeds - 1 for task in tasks))
+            logs[name] = np.log(errors)
+        names = sorted(logs, key=lambda name: (logs[name][:, 0].mean(), name))
+        samples = np.stack([logs[name] - logs[REFERENCE] for name in names], axis=-1)
+        return cls(names, samples, [benchmark().tasks[task].seeds for task in tasks])
+
+    @property
+    def means(self) -> np.ndarray:
+        """The mean log error ratios over the tasks, [1 + DRAWS, entries]."""
+        return self.samples.mean(0)
 
     def ratio(self, name: str) -> tuple[float, float, float]:
         """Return an entry's error as a factor of ReLU's, with its interval."""
-        logs = self.samples[:, self.names.index(name)]
+        logs = self.means[:, self.names.index(name)]
         low, high = np.quantile(logs[1:], TAILS)
         return exp(logs[0]), exp(low), exp(high)
 
@@ -130,16 +135,24 @@ class Ranking:
 
     @cached_property
     def is_clear(self) -> np.ndarray:
-        """Whether two placed entries differ clearly, [placed, placed]."""
+        """Whether two placed entries differ clearly, [placed, placed].
+
+        A task with few seeds and much noise leaves few degrees of freedom, whatever the seeds of
+        the others: Welch (1947), Satterthwaite (1946)."""
         from scipy.special import stdtr  # here and not above: its import takes time
 
-        samples = self.samples[:, [self.names.index(name) for name in self.placed]]
-        first, second = np.triu_indices(samples.shape[1], 1)
-        differences = samples[:, first] - samples[:, second]
-        spread = differences[1:].std(0, ddof=1).clip(LEAST_SPREAD)
-        p_values = 2 * stdtr(self.freedom, -np.abs(differences[0]) / spread)
+        samples = self.samples[..., [self.names.index(name) for name in self.placed]]
+        first, second = np.triu_indices(samples.shape[-1], 1)
+        differences = samples[..., first] - samples[..., second]  # [tasks, 1 + DRAWS, pairs]
 
-        clear = np.zeros((samples.shape[1],) * 2, dtype=bool)
+        seeds = np.array(self.seeds)[:, None]
+        drawn = differences[:, 1:].var(1, ddof=1)  # of n seeds: smaller by (n - 1) / n
+        variances = (drawn * seeds / (seeds - 1)).clip(LEAST_VARIANCE)
+        variance = variances.sum(0)
+        freedom = variance**2 / (variances**2 / (seeds - 1)).sum(0)
+        p_values = 2 * stdtr(freedom, -np.abs(differences[:, 0].sum(0)) / np.sqrt(variance))
+
+        clear = np.zeros((samples.shape[-1],) * 2, dtype=bool)
         clear[first, second] = np.array(holm(p_values.tolist())) < LEVEL
         return clear | clear.T
 
@@ -335,7 +348,7 @@ def early_and_late(entries: Mapping[str, EntryResults]) -> str | None:
 
     early, late = (Ranking.of(shared, names) for names in (list(pairs), list(pairs.values())))
     order = [late.names.index(name) for name in early.names]
-    ranks = [rankdata(samples, axis=1) for samples in (early.samples, late.samples[:, order])]
+    ranks = [rankdata(samples, axis=1) for samples in (early.means, late.means[:, order])]
     centred = [rank - rank.mean(1, keepdims=True) for rank in ranks]
     norms = np.sqrt((centred[0] ** 2).sum(1) * (centred[1] ** 2).sum(1))
     correlation = (centred[0] * centred[1]).sum(1) / norms
