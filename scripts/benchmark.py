@@ -163,8 +163,13 @@ def check_runs(folder: Path, entries: Mapping[str, EntryResults]) -> None:
     """Check that the CSV of all runs follows from the entries, and that sha256 and page name it."""
     files, digest = listed_runs(folder, entries)
     board = folder.parent / BOARD
-    stale = [path for path, text in files.items() if not path.is_file() or path.read_text() != text]
-    if not board.is_file() or f"`{digest}`" not in board.read_text():
+
+    def content(path: Path) -> bytes:
+        return path.read_bytes() if path.is_file() else b""
+
+    # bytes, of which the sha256 is: text would be read with any line's end
+    stale = [path for path, text in files.items() if content(path) != text.encode()]
+    if f"`{digest}`".encode() not in content(board):
         stale.append(board)
     if stale:
         raise InputError(

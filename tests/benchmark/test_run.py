@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -555,11 +556,23 @@ def test_list_of_runs_is_written_and_checked(complete, call, tmp_path, monkeypat
     listed = path.with_name("runs.csv.sha256")
     assert listed.read_text() == f"{digest}  runs.csv\n"
 
+    for damaged in (text.replace("\n", "\r\n").encode(), text.encode() + b"\xff"):
+        path.write_bytes(damaged)
+        assert f"{path} does not follow" in check()
+    path.write_text(text)
+
     board = tmp_path / "LEADERBOARD.md"
     for stale, content in ((path, text), (listed, listed.read_text()), (board, board.read_text())):
         stale.write_text(content.replace(rows[0]["run"], "0" * 12).replace(digest, "0" * 64))
         assert f"{stale} does not follow" in check()
         stale.write_text(content)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_list_of_runs_keeps_its_order(complete: EntryResults, seed: int) -> None:
+    runs = tuple(random.Random(seed).sample(complete.runs, len(complete.runs)))
+    moved = complete.model_copy(update={"runs": runs})
+    assert filed.runs_csv({"elu": moved}) == filed.runs_csv({"elu": complete})
 
 
 @pytest.mark.parametrize(

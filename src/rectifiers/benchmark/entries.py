@@ -294,14 +294,22 @@ def save(folder: Path, results: EntryResults) -> Path:
     return path
 
 
+def order(run: RunResult) -> tuple[int, bool, float, int]:
+    """Return what runs are sorted by: task, search before judged runs, rate, seed."""
+    spec = benchmark()
+    is_judged = run.seed not in spec.search_seeds
+    return list(spec.tasks).index(run.task), is_judged, run.rate, run.seed
+
+
 def runs_csv(entries: Mapping[str, EntryResults]) -> str:
-    """Return all runs as CSV, in the order of entries and tasks. val and test: errors in percent,
-    empty where the run diverged (1); commit: of its code, empty where it was not kept."""
+    """Return all runs as CSV, by entry and then by `order`, whatever order the files have. val and
+    test: errors in percent, empty where the run diverged (1); commit: of its code, empty where it
+    was not kept."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(("run", "entry", "task", "seed", "rate", "val", "test", "diverged", "commit"))
     for name, results in sorted(entries.items()):
-        for run in results.runs:
+        for run in sorted(results.runs, key=order):
             place = (name, run.task, run.seed, f"{run.rate:g}")
             errors = (run.val_error_pct, run.test_error_pct, int(run.diverged))
             writer.writerow((run.run, *place, *errors, run.commit))

@@ -17,6 +17,7 @@ from rectifiers.benchmark.entries import (
     RunResult,
     is_installed,
     missing_runs,
+    order,
     search,
     stopped_by,
 )
@@ -85,12 +86,8 @@ def run_entry(
     for reason in absent.values():
         say(reason)
 
-    def order(run: RunResult) -> tuple[bool, float, int]:
-        is_judged = run.seed not in spec.search_seeds
-        return is_judged, run.rate, run.seed
-
     def all_results() -> EntryResults:
-        runs = [run for name in configs for run in sorted(results[name], key=order)]
+        runs = sorted((run for name in configs for run in results[name]), key=order)
         return EntryResults(
             benchmark=spec.hash,
             entry=entry.name,
