@@ -47,8 +47,6 @@ def run(parsed: argparse.Namespace, folder: Path) -> None:
     sizes = [a.removeprefix("size=") for a in arguments if a.startswith("size=")] or ["quick"]
     if sizes[-1] not in SIZES:
         raise InputError(f"size={sizes[-1]} is not known; give one of: {', '.join(SIZES)}")
-    if seeds is not None and seeds < 1:
-        raise InputError(f"--seeds={seeds} is not usable; give a whole number at least 1")
     overrides = [argument for argument in arguments if not argument.startswith("size=")]
     size, entry = sizes[-1], Entry.of(overrides)
     check_arguments([*entry.overrides, *entry.places])
@@ -223,6 +221,8 @@ def main() -> None:
     folder = parsed.results / "benchmark"
 
     with cli_errors("interrupted; the same command continues"):
+        if (seeds := parsed.seeds) is not None and seeds < 1:
+            raise InputError(f"--seeds={seeds} is not usable; give a whole number at least 1")
         words = [word for word in parsed.arguments if "=" not in word]
         if parsed.arguments in (["leaderboard"], ["check"], ["admission"]):
             rank(folder, *parsed.arguments)

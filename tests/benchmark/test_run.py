@@ -664,6 +664,9 @@ def test_unusable_activation_writes_nothing(tiny_entry, tmp_path, call, monkeypa
     [
         (["admission"], 1, "no task that both identity and relu ran"),
         (["activation=elu", "size=huge"], 1, "size=huge is not known; give one of: quick, full"),
+        (["activation=elu", "--seeds", "0"], 1, "--seeds=0 is not usable; give a whole number"),
+        (["late", "--seeds", "0"], 1, "--seeds=0 is not usable; give a whole number"),
+        (["late", "--seeds", "-1"], 1, "--seeds=-1 is not usable; give a whole number"),
         (["leaderbord"], 2, "leaderbord is not a command to use here; give"),
         (["check", "activation=elu"], 2, "check is not a command to use here; give"),
     ],
