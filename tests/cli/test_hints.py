@@ -59,6 +59,8 @@ def refusal_of(*arguments: str) -> str:
         ("hydra.run.dir=logs", "runs_dir="),
         ("++hydra.run.dir=logs", "runs_dir="),
         ("hydra.job.chdir=true", "runs_dir="),
+        ("hydra.run={dir: logs}", "runs_dir="),
+        ("~hydra.run.dir", "runs_dir="),
     ],
 )
 def test_a_word_is_answered_by_its_meaning(typed: str, remedy: str) -> None:

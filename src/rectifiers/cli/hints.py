@@ -23,7 +23,7 @@ REFUSED = (
     (r"[+~]*=.*", "has no key; give <key>=<value>"),
     (r"checkpoint=(?!\{).*", f"is not usable; {CONTINUE}"),  # the key is a section, and no file
     (r"\+*hydra=(?!\{).*", "is no group; leave it out"),
-    (r"\+*hydra\.(run\.dir|output_subdir|job\.chdir)=.*", f"is not usable; {PLACE}"),
+    (r"[+~]*hydra\.(run|run\.dir|output_subdir|job\.chdir)(=.*)?", f"is not usable; {PLACE}"),
     (r"hydra\.sweeper\.n_trials=(0+|-\d+)", "searches nothing; give a whole number at least 1"),
 )
 # What Hydra reads as something else than a name; it ends in a traceback where it needs one.
