@@ -23,7 +23,7 @@ def test_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["mish.md", "mish.svg"]
     text, drawn = (path.read_text() for path in paths)
     for part in (
-        "mish: place 1 of 2. Its error is lower than ReLU's by 2.6 points on easy (",
+        "mish: place 1 to 2 of 2. Its error is lower than ReLU's by 2.6 points on easy (",
         "Trains to depth 50.",
         "0 of 10 judged runs diverged.",
         "| slope of the variance map | 1.080 |",
@@ -164,7 +164,7 @@ def test_place_on_fewer_tasks_names_them(monkeypatch) -> None:
     others = tuple(run.model_copy(update={"task": "other"}) for run in RELU.runs)
     both = RELU.model_copy(update={"runs": (*RELU.runs, *others)})
     assert (
-        card(MISH, both).markdown().splitlines()[2].startswith("mish on easy alone: place 1 of 2.")
+        card(MISH, both).markdown().splitlines()[2].startswith("mish on easy alone: place 1 to 2")
     )
 
 
