@@ -148,6 +148,7 @@ def test_code_is_sent_unless_refused(record, folder, server, monkeypatch, refusa
     overrides = ["logger.wandb.save_code=false"] if refusal == "key" else []
     assert sent(own, folder, *overrides) is None
     assert ("commit" in server.runs[record.run]) == (refusal == "code")
+    assert (str(record.provenance.git_sha) in str(server.runs)) == (refusal == "code")
     assert collections(server) == (["source-rectifiers"] if refusal == "git" else [])
 
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from pytorch_lightning import loggers
 from pytorch_lightning.loggers.logger import DummyExperiment
 
+from rectifiers.runs.identity import without
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime import files
 from rectifiers.runtime.console import printable
@@ -117,9 +118,12 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         try:
             wandb = load_client()
             commit = run["config"]["provenance"]["git_sha"] if self._saves_code else None
+            git = commit_settings(commit)
+            if "disable_git" in git:
+                run = {**run, "config": without(run["config"], ("provenance.git_sha",))}
             settings = wandb.Settings(
                 silent=True,
-                **commit_settings(commit),
+                **git,
                 program="train.py",
                 host="",
                 save_code=False,  # W&B's own sends only the script
