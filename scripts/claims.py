@@ -64,8 +64,13 @@ def planned(claim: Claim, search: bool) -> Iterable[tuple[str, Sequence[str], Se
 
 def outcome_of(overrides: Sequence[str]) -> tuple[str, JsonObject]:
     """Return the id of the run that `train.py <overrides>` would make, and what it would measure
-    at the end."""
+    at the end. The id of a run that starts from weights is known once they are there."""
     config = compose_job(tuple(overrides))[0]
+    source = config.init.from_weights
+    if source is not None and (source / "record.json").exists():
+        from rectifiers.training.from_weights import with_weights_content  # imports torch
+
+        config = with_weights_content(config)
     return run_id(science(config)), config.as_dict()["evaluation"]
 
 

@@ -313,10 +313,12 @@ def arms_text(claim: Claim) -> str:
 
 
 def check_claims(runs: Sequence[TrainingRecord]) -> str:
-    """Check that each criterion is older than its runs and that each arm has the rate that its
-    search found best; return why the former cannot be said, or nothing."""
+    """Check that each criterion is older than its runs, that each arm has the rate that its search
+    found best, and that it starts from the weights that the claim names; return why the first
+    cannot be said, or nothing."""
     for claim in claims():
         check_rates(claim, claim_records.search_runs(claim, runs))
+        claim_records.check_starts(claim, runs)
     unknown = check_criteria((claim, claim_records.runs_of(claim, runs)) for claim in claims())
     if not unknown:
         return ""

@@ -4,13 +4,15 @@ import csv
 import lzma
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from committed import CLAIMS
-from made_up import altered, ensemble
+from made_up import altered, ensemble, training
 from rectifiers.claims.archive import (
     add,
+    check_starts,
     claim_exclusion_reason,
     files,
     load,
@@ -24,8 +26,10 @@ from rectifiers.claims.claims import claims
 from rectifiers.claims.documents import for_tables, runs_csv
 from rectifiers.claims.figures import description
 from rectifiers.claims.judge import answer
+from rectifiers.cli.composition import compose_job
 from rectifiers.results.documents import shows
 from rectifiers.results.tables import document, layout, render_markdown
+from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord, to_json
 from rectifiers.runtime.errors import InputError
 
@@ -97,6 +101,23 @@ def test_ensembles_of_a_rows_arms_stand_in_it(tmp_path: Path, monkeypatch) -> No
     text = render_markdown(document(shown))
     error = runs["relu"][0].protocols["dense_multi_scale"].top1_error_pct  # of the first member
     assert f"top-1 | dense_multi_scale | - | {error:.2f} (n = 1) |" in text
+
+
+def test_a_run_that_started_from_other_weights_is_found() -> None:
+    claim = next(claim for claim in claims() if claim.name == "cifar_deepening")
+
+    def made(arm: str, seed: int, **more: Any) -> TrainingRecord:
+        config, _ = compose_job((f"claim={claim.name}", *claim.arms[arm], f"seed={seed}"))
+        images = {"train": 100, "val": 50, "test": 50}
+        return training(science=science(config), images=images, **more)
+
+    shallow = [made("shallow", seed) for seed in (0, 1)]
+    right = made("deepened", 0, warnings=[f"14 layers start from run {shallow[0].run} (conv1)"])
+    check_starts(claim, [*shallow, right])
+    wrong = made("deepened", 0, warnings=[f"14 layers start from run {shallow[1].run} (conv1)"])
+    for records in ([*shallow, wrong], [shallow[1], right]):
+        with pytest.raises(InputError, match=f"{right.run} of arm deepened .* shallow with seed 0"):
+            check_starts(claim, records)
 
 
 def test_what_belongs_to_no_claim_is_found(tmp_path: Path) -> None:

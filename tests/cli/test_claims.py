@@ -61,7 +61,6 @@ def test_an_arm_starts_from_a_run_of_its_seed(tmp_path: Path, search, seeds) -> 
         source = configs[folder.name]  # is run, too
         assert (source.runs_dir, source.seed) == (folder.parent, config.seed)
         assert arm_hash(science(source)) == arm_hashes()[claim.name]["shallow"]
-        assert science(source)["trainer"]["max_epochs"] == 5
     arms = {arm for arm in arm_hashes()[claim.name] if arm.startswith("deepened")}
     asked = {arm for arm in arms if ("at" in arm) == search}
     found = {arm_hash(science(config)) for config in started}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import TINY, compose_config, weights
+from conftest import TINY, compose_config, load_script, weights
 from made_up import altered
 from processes import finish, record, together
 from processes import weights as weights_of
@@ -90,6 +90,13 @@ def test_the_same_weights_make_one_id(tiny, shallow, tmp_path: Path) -> None:
     first = id_from(shallow.path.parent)
     assert id_from(shallow.path.with_name("last.ckpt")) == id_from(tmp_path / "net.pt") == first
     assert len({first, id_from(tmp_path / "other.pt"), run_id(science(tiny(*DEEPER)))}) == 3
+
+
+def test_claims_know_the_run_before_it_is_made(tmp_path: Path, shallow) -> None:
+    """Its id has the hash of the weights, so `claims.py` looks for it under that name."""
+    asked = (*TINY, *DEEPER, from_shallow(shallow), f"runs_dir={tmp_path}")
+    made = train(compose_config(*asked), {}).record.run
+    assert load_script("claims").outcome_of(asked)[0] == made
 
 
 def test_a_test_needs_no_weights_of_before(tiny, tmp_path: Path, shallow) -> None:

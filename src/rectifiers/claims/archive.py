@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rectifiers.claims.claims import PLACE, Claim, claims
+from rectifiers.claims.claims import PLACE, Claim, claims, start_of
 from rectifiers.results.frame import (
     CLAIM,
     RESULTS,
@@ -111,6 +111,24 @@ def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
     by_hash, seeds = _by_arm(records, hashes), claim.search.seeds if claim.search else ()
     known = (name for name in claim.searched() if name in hashes)
     return {name: _of_seeds(by_hash[hashes[name]], seeds) for name in known}
+
+
+def check_starts(claim: Claim, records: Iterable[TrainingRecord]) -> None:
+    """Check that each run of an arm that starts from another arm's weights started from those that
+    the run of its seed trained, as its record says."""
+    hashes = arm_hashes().get(claim.name, {})
+    by_hash = _by_arm(records, hashes)
+    for arm, overrides in {**claim.arms, **claim.searched()}.items():
+        if arm not in hashes or not (source := start_of(overrides)):
+            continue
+        for seed, run in by_hash[hashes[arm]].items():
+            trained = by_hash[hashes[source]].get(seed)
+            if trained is None or not any(f"run {trained.run} " in said for said in run.warnings):
+                raise InputError(
+                    f"claim/{claim.name}: run {run.run} of arm {arm} did not start from the run of "
+                    f"arm {source} with seed {seed}; make both by `claims.py run {claim.name} "
+                    "--again`"
+                )
 
 
 def neighbours() -> dict[str, list[str]]:
