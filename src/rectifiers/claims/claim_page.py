@@ -31,6 +31,7 @@ from rectifiers.runtime.console import printable
 from rectifiers.runtime.files import load_yaml
 
 LARGEST_SMALL_PX = 16
+HALVED_PX = 16  # what data.halved leaves of CIFAR-10's 32
 UNTRAINED = 1e-20  # a learning rate below it moves no weight
 CONTENTS = {"9cc199493aade0c6e1fea908bb89d1a1": "imagenette"}  # what a folder of images holds
 COMMAND = "python scripts/claims.py run"
@@ -87,7 +88,7 @@ def reason(result: ClaimResult) -> str:
     if result.verdict is Verdict.NOT_RUN:
         return ": no run of its tests is committed; the command below makes the runs"
     if result.verdict is Verdict.TOO_FEW:
-        runs = min(test.finding.n for test in result.tests)
+        runs = _or(test.finding.n for test in result.tests)
         return f": there are runs of {runs} of the {claim.seeds} seeds that a verdict needs"
     says = "; ".join(test.comparison.says for test in tests)
     return f" in {len(tests)} of {len(result.tests)} tests: {says}" if tests else ""
@@ -192,9 +193,9 @@ def scale(result: ClaimResult, short: bool = True) -> str:
     if not runs:
         return "-"
     data = sorted(
-        f"{name} ({classes} classes) at {px} px"
-        for name, classes, px in {
-            (data_of(run), run.network.classes, run.science["data"]["crop_px"]) for run in runs
+        f"{name} ({classes} classes) at {size}"
+        for name, classes, size in {
+            (data_of(run), run.network.classes, size_of(run)) for run in runs
         }
     )
     if not short and "imagenette" in map(data_of, runs):
@@ -231,11 +232,23 @@ def lengths(runs: Iterable[TrainingRecord]) -> str:
 
 
 def is_small(result: ClaimResult) -> bool:
-    """Return whether all of a claim's runs have images of digits, or of at most 16 px."""
+    """Return whether all of a claim's runs have images of digits, or of at most 16 px, enlarged or
+    not."""
     return bool(result.records) and all(
-        data_of(run).startswith("digits") or run.science["data"]["crop_px"] <= LARGEST_SMALL_PX
+        data_of(run).startswith("digits") or _content_px(run) <= LARGEST_SMALL_PX
         for run in result.records
     )
+
+
+def size_of(run: TrainingRecord) -> str:
+    """Return the size of a run's images, as in `16 px, enlarged to 32 px`."""
+    crop, content = run.science["data"]["crop_px"], _content_px(run)
+    return f"{crop} px" if crop <= content else f"{content} px, enlarged to {crop} px"
+
+
+def _content_px(run: TrainingRecord) -> int:
+    data = run.science["data"]
+    return min(data["crop_px"], HALVED_PX) if data.get("halved") else data["crop_px"]
 
 
 def lacks_identity(result: ClaimResult, records: Iterable[TrainingRecord]) -> bool:
@@ -281,7 +294,7 @@ def beside_identity(result: ClaimResult, records: Sequence[TrainingRecord]) -> l
             gap = describe(to_identity, pairs)
             if gap.finding.n >= FEWEST["mean"] and not gap.finding.high < 0:
                 lines.append(words.format(says=test.says, arm=arm, gap=gap.text()))
-    return lines
+    return list(dict.fromkeys(lines))  # two tests may share an arm
 
 
 def _by_error(claim: Claim) -> list[Test]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from rectifiers.claims.claim_page import data_of, is_small, lacks_identity, lengths
+from rectifiers.claims.claim_page import data_of, is_small, lacks_identity, lengths, size_of
 from rectifiers.claims.documents import answers
 from rectifiers.claims.judge import ClaimResult, Verdict
 from rectifiers.results.documents import TEXT, listed, markdown
@@ -36,7 +36,7 @@ def readme_rows(
     """A row for each claim that has a verdict: what is said, what we see, where, and a link with
     the verdict; one row where none has, or where a page answers; none for claims in `lacking`."""
     if "page" in entry:
-        return [[entry["says"], entry["here"], "", f"[page]({entry['page']})"]]
+        return [[entry["says"], entry["here"], entry.get("where", ""), f"[page]({entry['page']})"]]
     texts = {name: words for name, words in entry["find"].items() if name not in lacking}
     found = answers(texts, by_name)
     judged = [(words, by_name[name]) for name, words, _ in found if words]
@@ -54,11 +54,14 @@ def _verdict_link(result: ClaimResult) -> str:
 
 
 def _where(result: ClaimResult) -> str:
-    """Data, layers and length of a claim's runs, in few words."""
+    """Data, layers, width and length of a claim's runs, in few words."""
     runs = result.records
-    data = sorted({f"{data_of(run)} at {run.science['data']['crop_px']} px" for run in runs})
+    data = sorted(
+        {f"{data_of(run)} ({run.network.classes} classes) at {size_of(run)}" for run in runs}
+    )
     layers = sorted({run.network.depth for run in runs})
-    return f"{listed(data)}, {listed(layers)} layers, {lengths(runs)}"
+    widths = sorted({f"{run.science['model']['width']:g}" for run in runs})
+    return f"{listed(data)}, {listed(layers)} layers, width {listed(widths)}, {lengths(runs)}"
 
 
 def _count(results: Iterable[ClaimResult]) -> str:

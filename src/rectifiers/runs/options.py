@@ -26,9 +26,8 @@ def options_text() -> str:
     for group in (*first, *(group for group in GROUPS if group not in first)):
         names = options(group)
         if group == "claim":
-            lines.append(
-                f"claim: the settings of {len(names)} claims; results/CLAIMS.md lists them"
-            )
+            pages = "results/CLAIMS.md and docs/lessons.md"
+            lines.append(f"claim: the settings of {len(names)} claims, which {pages} list")
         else:
             lines.append(f"{group}: {', '.join(names)}")
     return "\n".join(lines)
