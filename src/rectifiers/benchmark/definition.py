@@ -22,7 +22,7 @@ from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.ranges import Count, Positive, Range
 from rectifiers.runtime.schema import JsonObject, Section, checked
 
-DEFINITION = Path(__file__).with_name("v3.yaml")
+DEFINITION = Path(__file__).with_name("v4.yaml")
 VARIED = ("activation", "init", "seed", "optim.lr")  # what a task's hash leaves out
 DEFAULTS = {"activation": "relu", "init": "he"}  # options of an entry that does not choose
 ENTRY_GROUPS = tuple(DEFAULTS)  # whose keys an entry may choose
@@ -32,7 +32,6 @@ PLACES = ("trainer", *(key for key in FREE if key != "evaluation"))
 RUNS = "runs/cards"
 Size = Literal["quick", "full", "late"]
 SIZES: tuple[Size, ...] = ("quick", "full", "late")
-Choice = Literal["lowest", "best"]
 
 
 class Task(Section):
@@ -48,7 +47,6 @@ class Task(Section):
     overrides: tuple[str, ...]  # as typed after train.py, besides `always`
     # of the search, neighbours on the benchmark's ladder
     rates: Annotated[tuple[Positive, ...], MinLen(2)]
-    chooses: Choice = "lowest"  # the lowest rate within one standard error of the best, or the best
     seeds: Annotated[int, Range(ge=5, le=1000)]  # judged runs, of seeds 0, 1, ...
     science: str  # hash of the configuration without what varies
     data: str  # hash of the images

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import from_json
 
-from rectifiers.benchmark.definition import Choice, Entry, benchmark
+from rectifiers.benchmark.definition import Entry, benchmark
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.options import options
 from rectifiers.runs.provenance import committed_file, has_commit
@@ -167,19 +167,12 @@ class EntryResults(Section):
         return [task for task in benchmark().tasks if task in present]
 
 
-def select(errors: np.ndarray, chooses: Choice = "lowest") -> np.ndarray:
-    """Return the index of the rate that a search chooses, [...].
+def select(errors: np.ndarray) -> np.ndarray:
+    """Return the index of the rate with the lowest mean error, [...]; the lowest of equal ones.
 
     errors: on val, in percent, [..., rates, seeds], rates ascending, NaN where a run failed. A rate
-    at which any seed failed is out (where all are, those with more failures than others). chooses:
-    of the rest the best, or the lowest rate whose mean lies within one standard error of it."""
-    means, filled = _means(errors), np.where(np.isnan(errors), GUESSING_PCT, errors)
-    best = means.argmin(-1)
-    if chooses == "best":
-        return best
-    best = best[..., None]
-    spread = np.take_along_axis(filled.std(-1, ddof=1), best, -1) / np.sqrt(errors.shape[-1])
-    return (means <= np.take_along_axis(means, best, -1) + spread).argmax(-1)
+    at which any seed failed is out (where all are, those with more failures than others)."""
+    return _means(errors).argmin(-1)
 
 
 def _means(errors: np.ndarray) -> np.ndarray:
@@ -202,16 +195,13 @@ def val_errors(task: str, rates: Iterable[float], runs: Iterable[RunResult]) -> 
 
 def search(task: str, runs: Iterable[RunResult]) -> tuple[list[float], float | None]:
     """Return the rates of a task's search, ascending, and the chosen one; None while runs of it are
-    missing. Where the choice is an end of the rates, the next one on the ladder joins them; the
-    best also needs a worse neighbour on both sides, and not an equal one."""
+    missing. Where the best has no worse neighbour on a side, the next rate of the ladder joins
+    them."""
     spec, runs = benchmark(), list(runs)
-    rates, chooses = list(spec.tasks[task].rates), spec.tasks[task].chooses
+    rates = list(spec.tasks[task].rates)
     while (errors := val_errors(task, rates, runs)) is not None:
-        index = int(select(errors, chooses))
-        first = last = index
-        if chooses == "best":
-            means = _means(errors)
-            first, last = np.flatnonzero(means == means[index])[[0, -1]]
+        index, means = int(select(errors)), _means(errors)
+        first, last = np.flatnonzero(means == means[index])[[0, -1]]
 
         low, high = spec.ladder.index(rates[0]), spec.ladder.index(rates[-1])
         is_hopeless = np.isnan(errors[index]).all()

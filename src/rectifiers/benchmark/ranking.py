@@ -54,7 +54,7 @@ edit. [docs/benchmark.md](../docs/benchmark.md) has the rules.
   even at the smallest.
 - **step / ReLU's**: the CPU time of a training step divided by ReLU's.
 
-Each entry trains at the learning rate that its own search chose. The rule and the budget of the
+Each entry trains at the best learning rate of its own search. The rule and the budget of the
 search are the same for all. Where "or" names another rate, the search cannot tell the two apart:
 their validation errors differ by at most one standard error. Differences from ReLU are paired by
 seed. Intervals are not corrected for their number.
@@ -87,7 +87,7 @@ def bootstrap(results: EntryResults, task: str) -> np.ndarray:
     generator = np.random.default_rng([0, list(spec.tasks).index(task)])
     seeds = len(spec.search_seeds)
     drawn = generator.integers(seeds, size=(DRAWS, seeds))
-    picked = select(val[:, drawn].swapaxes(0, 1), spec.tasks[task].chooses)
+    picked = select(val[:, drawn].swapaxes(0, 1))
     at_rate = test[picked[:, None], drawn].mean(-1)
 
     means = judged[generator.integers(len(judged), size=(DRAWS, len(judged)))].mean(-1)
