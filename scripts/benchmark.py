@@ -26,7 +26,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from rectifiers.benchmark.definition import SIZES, Entry, benchmark
+from rectifiers.benchmark.definition import ENTRY_GROUPS, SIZES, Entry, benchmark
 from rectifiers.benchmark.entries import EntryResults, load, load_all, runs_csv, save
 from rectifiers.benchmark.run import check_available, run_entry
 from rectifiers.cli.hints import check_arguments
@@ -90,13 +90,15 @@ def run(parsed: argparse.Namespace, folder: Path) -> None:
 def run_late(parsed: argparse.Namespace, folder: Path) -> None:
     """Run what is missing of the late tasks, entry by entry; each run that ends is kept."""
     say_if_changed()
-    given, keep = Entry.of(parsed.arguments[1:]), partial(save, folder)
-    if given.overrides != Entry.of([]).overrides:
+    places, keep = parsed.arguments[1:], partial(save, folder)
+    groups = {re.split(r"[.=@]", word.lstrip("+~"))[0]: word for word in places}
+    if chosen := [word for group, word in groups.items() if group in ENTRY_GROUPS]:
         raise InputError(
-            f"late runs the entries of {benchmark().version} alone; leave out activation= and "
-            "init=, or give them with size=late",
+            f"late runs the entries of {benchmark().version} alone; leave out {chosen[0]}, or give "
+            "it with size=late in place of late",
             status=2,
         )
+    given = Entry.of(places)
     for words in benchmark().late:
         entry = Entry.of([*words.split(), *given.places])
         path = folder / f"{entry.name}.json"

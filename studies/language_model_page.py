@@ -269,7 +269,10 @@ def obstacles(runs: Sequence[Run]) -> Iterator[str]:
     three = arms_of(runs, LONG)
     for steps in (SHORT, MIDDLE):
         for arm in three:
-            if verdict(runs, arm, NONE, steps) != "better":
+            difference = gap(runs, arm, NONE, steps)
+            if difference is None:
+                yield f"At {steps:,} steps, a seed of {name(arm)} or of no activation diverged."
+            elif difference.verdict != "better":
                 yield f"At {steps:,} steps, {name(arm)} is not better than no activation."
     for one, other in combinations(three, 2):
         gaps = [gap(runs, one, other, steps) for steps in (MIDDLE, LONG)]

@@ -156,7 +156,8 @@ def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: Positive =
 def uniform(
     weight: Tensor, layer: Layer, generator: Generator, half_width: Positive = 0.05
 ) -> float:
-    """U(-half_width, half_width) for every layer, whose std is half_width / sqrt(3)."""
+    """U(-half_width, half_width) for every layer (`torch.nn.init.uniform_`). The std is half_width
+    over sqrt(3)."""
     nn.init.uniform_(weight, -half_width, half_width, generator=generator)
     return half_width / math.sqrt(3)
 

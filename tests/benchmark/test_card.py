@@ -1,6 +1,7 @@
 """A card says what was measured, and why a part was not."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,12 @@ def test_parts_not_measured_give_the_reason(tmp_path: Path) -> None:
     assert text.count(f"Not measured: {reason}") == 3
     assert f"easy: {reason}." in text
     assert len(made.write(tmp_path)) == 2
+
+
+def test_card_says_where_theory_knows_no_better_start() -> None:
+    whole = card(failing("mish", "deep"), RELU)
+    limited = replace(
+        whole, parts={"theory": {**whole.parts["theory"], "limits": {"vanishing": 9}}}
+    )
+    assert "gradient vanishes after about 9 layers" in limited.markdown()
+    assert "gradient vanishes after" not in whole.markdown()

@@ -115,13 +115,10 @@ def long_results(name: str, early: float, late: float, noise: float = 0.1) -> fi
 @pytest.mark.parametrize(
     ("late", "answer", "correlation"),
     [
-        ({"mish": 1, "elu": 2, "relu": 3}, "Yes: mish also leads late, where", "1.00 (95 %"),
-        ({"mish": 3, "elu": 2, "relu": 1}, "No: mish leads early and relu late, where", "-1.00 ("),
-        (
-            {"mish": 1.01, "elu": 1, "relu": 3},
-            "This is not clear: mish leads early and",
-            "0.50",
-        ),
+        ({"mish": 1, "elu": 2, "relu": 3}, "Yes, mish.", "1.00"),
+        ({"mish": 3, "elu": 2, "relu": 1}, "No: mish leads early and relu late.", "-1.00"),
+        ({"mish": 1.01, "elu": 1, "relu": 3}, "not clear: mish leads early, elu late.", "0.50"),
+        ({"mish": 1, "elu": 1.01, "relu": 3}, "not clear: mish leads both.", "1.00"),
     ],
 )
 @pytest.mark.usefixtures("late_benchmark")
@@ -133,7 +130,8 @@ def test_early_leader_is_compared_with_the_late_one(late, answer, correlation) -
     entries["early"] = results("early", [1.0] * 5)  # has not run late
     text = early_and_late(entries)
     assert answer in text
-    assert f"of the 3 entries that train is {correlation}" in text
+    assert "Of these 3 entries mish has the place 1" in text
+    assert f"(Spearman) of {correlation}, which" in text
     assert f"{text}\n" in leaderboard(entries, "")
     assert "| trains to depth |" not in leaderboard(entries, "").partition("## Late tasks")[2]
     del entries["elu"]

@@ -256,8 +256,10 @@ def test_late_entries_keep_each_run_and_go_on(
 
     monkeypatch.setattr(running, "run_all", lambda *_: pytest.fail("nothing is left to run"))
     assert call(*command).returncode == 0
-    refused = call(*command, "activation=elu")
-    assert "late runs the entries of tiny alone" in refused.stderr
+    for chosen in ("activation=relu", "activation=elu", "init=he", "+init.bias=1"):
+        refused = call(*command, chosen)
+        assert refused.returncode == 2
+        assert f"late runs the entries of tiny alone; leave out {chosen}" in refused.stderr
 
 
 @pytest.mark.usefixtures("late_entry")

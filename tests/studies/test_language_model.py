@@ -228,6 +228,18 @@ def test_diverged_seeds_give_no_interval(page) -> None:
     assert page.page(whole)
 
 
+@pytest.mark.parametrize("arm", ["none", "0"])
+def test_divergence_is_not_called_a_loss_to_no_activation(page, arm: str) -> None:
+    made = runs(page)
+    lost = next(
+        run for run in made if (run["arm"], run["steps"]) == (arm, page.SHORT) and run["seed"] == 3
+    )
+    lost["test"] = None
+    text = page.answer(made)
+    assert "diverged" in text
+    assert "is not better than no activation" not in text
+
+
 def test_slopes_that_fall_are_told_from_those_that_rise(page) -> None:
     whole = runs(page)
     assert "slopes fall with depth" in page.answer(whole)

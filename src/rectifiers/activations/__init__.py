@@ -5,6 +5,9 @@ write a function here and list it in FACTORIES (or write it in any importable mo
 `conf/activation/` that names it. Its moments are computed by quadrature, unless the module has a
 method `moments()` that returns them. In the formulas, y is the response of a layer.
 
+As in `nn.PReLU`, channels are the second dimension. Before an activation that learns or gates,
+flatten tokens [N, T, C] to rows [N T, C].
+
 Examples:
     >>> leaky_relu(16, slope=0.1)
     LeakyReLU(negative_slope=0.1)
@@ -152,7 +155,7 @@ def squared_relu(channels: int) -> nn.Module:
 
 def squared_leaky_relu(channels: int, slope: float = 0.5) -> nn.Module:
     """LeakyReLU(y)^2: `squared_relu` with a fixed slope before the square. Language models take
-    0.5."""
+    a slope of 0.5 (modded-nanogpt, pull request 249)."""
     return SquaredLeakyReLU(slope)
 
 

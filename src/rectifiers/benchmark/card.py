@@ -225,6 +225,11 @@ def _failure(card: Card, failed: Sequence[str]) -> str:
                 f"On {listed(lost)} it does not train with init={BETTER} either: He's initialiser "
                 "alone does not explain this failure."
             )
+    elif layers := card.parts.get("theory", {}).get("limits", {}).get("vanishing"):
+        sentences.append(
+            f"By theory its gradient vanishes after about {layers} layers, and theory knows no "
+            "better start: this failure may well be the function's."
+        )
     return " ".join(sentences)
 
 

@@ -31,7 +31,7 @@ PAGE = """# What shortcuts cost
 Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
 edit.
 
-**Of two activations whose errors differ by at most a point, one seed names another winner than the
+**Of two entries whose errors differ by at most a point, one seed names another winner than the
 other seeds do in {wrong:.1f} % of comparisons** (95 % interval {low:.1f} to {high:.1f}). A coin
 toss does in 50 %. All seeds together decide {decided:.0f} % of these pairs: there the 95 % interval
 of the difference, paired by seed, excludes 0.
@@ -55,7 +55,7 @@ MEANINGS = """The shortcuts compare two entries by
   often take the best epoch on test images. We test only once, so validation images stand for them.
   They are fewer, which adds noise: compare this row with "one seed, on val".
 """
-SEEDS = """How many seeds, the same for both activations, find a difference in four of five cases
+SEEDS = """How many seeds, the same for both entries, find a difference in four of five cases
 (Student's test, paired by seed)? The standard deviation of the differences is the median over the
 pairs that differ by at most {close:g} point.
 """

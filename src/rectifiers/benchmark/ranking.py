@@ -55,9 +55,9 @@ edit. [docs/benchmark.md](../docs/benchmark.md) has the rules.
 - **step / ReLU's**: the CPU time of a training step divided by ReLU's.
 
 Each entry trains at the best learning rate of its own search. The rule and the budget of the
-search are the same for all. Where "or" names another rate, the search cannot tell the two apart:
-their validation errors differ by at most one standard error. Differences from ReLU are paired by
-seed. Intervals are not corrected for their number.
+search are the same for all entries of a task. Where "or" names another rate, the search cannot
+tell the two apart: their validation errors differ by at most one standard error. Differences from
+ReLU are paired by seed. Intervals are not corrected for their number.
 """
 ORIGIN = """Benchmark {spec.version} ({spec.hash}). [All runs](benchmark/runs.csv) have the sha256
 `{digest}`. [To cite it](../docs/benchmark.md#cite).
@@ -331,8 +331,9 @@ def _diverged(runs: Sequence[RunResult]) -> str:
 
 
 def early_and_late(entries: Mapping[str, EntryResults]) -> str | None:
-    """Return whether the leader of the short training leads the long one, too, with the rank
-    correlation of both orders; None unless three entries train on all tasks of both."""
+    """Return whether the leader of the short training leads the long one, too, as far as places are
+    clear, with the rank correlation of both orders; None unless three entries train on all tasks of
+    both."""
     from scipy.stats import rankdata  # here and not above: its import takes a second
 
     pairs = {t.early: name for name, t in benchmark().of_size("late").items() if t.early}
@@ -348,24 +349,25 @@ def early_and_late(entries: Mapping[str, EntryResults]) -> str | None:
 
     early, late = (Ranking.of(shared, names) for names in (list(pairs), list(pairs.values())))
     order = [late.names.index(name) for name in early.names]
-    ranks = [rankdata(samples, axis=1) for samples in (early.means, late.means[:, order])]
-    centred = [rank - rank.mean(1, keepdims=True) for rank in ranks]
-    norms = np.sqrt((centred[0] ** 2).sum(1) * (centred[1] ** 2).sum(1))
-    correlation = (centred[0] * centred[1]).sum(1) / norms
-    low, high = np.quantile(correlation[1:], TAILS)
+    ranks = [rankdata(means) for means in (early.means[0], late.means[0, order])]
+    correlation = np.corrcoef(ranks)[0, 1]
 
     leader, winner = early.names[0], late.names[0]
-    place = f"where {leader} has the place {late.place_text(leader)} of {len(shared)}"
-    if leader == winner:
-        answer = f"Yes: {leader} also leads late, {place}."
-    elif late.places(leader)[0] == 1:
-        answer = f"This is not clear: {leader} leads early and {winner} late, {place}."
+    places = [ranking.place_text(leader) for ranking in (early, late)]
+    if leader == winner and set(places) == {"1"}:
+        answer = f"Yes, {leader}."
+    elif late.places(leader)[0] > 1:
+        answer = f"No: {leader} leads early and {winner} late."
     else:
-        answer = f"No: {leader} leads early and {winner} late, {place}."
+        leads = (
+            f"{leader} leads both" if leader == winner else f"{leader} leads early, {winner} late"
+        )
+        answer = f"This is not clear: {leads}."
     return (
-        f"**Is the early leader the late one?** {answer} On {listed(list(pairs))} at both lengths "
-        f"the rank correlation (Spearman) of the {len(shared)} entries that train is "
-        f"{correlation[0]:.2f} (95 % interval {low:.2f} to {high:.2f})."
+        f"**Is the early leader the late one?** {answer} Of these {len(shared)} entries {leader} "
+        f"has the place {places[0]} early and {places[1]} late, on {listed(list(pairs))} at both "
+        f"lengths. Their orders have a rank correlation (Spearman) of {correlation:.2f}, which "
+        "noise alone makes smaller than 1."
     )
 
 
