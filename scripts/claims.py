@@ -12,6 +12,7 @@ import argparse
 import difflib
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -70,7 +71,8 @@ def outcome_of(overrides: Sequence[str]) -> tuple[str, JsonObject]:
     if source is not None and (source / "record.json").exists():
         from rectifiers.training.from_weights import with_weights_content  # imports torch
 
-        config = with_weights_content(config)
+        with suppress(InputError):  # which the run itself will say
+            config = with_weights_content(config)
     return run_id(science(config)), config.as_dict()["evaluation"]
 
 
@@ -108,22 +110,27 @@ def missing(
                 job = [*run, f"seed={seed}", *more]
                 if start := start_of(overrides):
                     source = [f"claim={claim.name}", *claim.arms[start], *always, f"seed={seed}"]
-                    folder = runs / outcome_of(source)[0]
-                    if not (folder / "record.json").exists():
-                        jobs.setdefault(folder.name, [*source, *more])
+                    folder = _add([*source, *more], runs, jobs, is_committed)
                     job.append(override(FROM.rstrip("="), str(folder)))
-                name = outcome_of(job)[0]
-                path = runs / name / "record.json"
-                if path.exists():
-                    # made again with uncommitted code, a run could not be used either
-                    reason = claim_exclusion_reason(records.load(path)) if is_committed else None
-                    if reason is None:
-                        continue
-                    line = f"{path} cannot be used: {reason}; it is run again"
-                    print(printable(line), file=sys.stderr)
-                    job.append("rerun=true")
-                jobs.setdefault(name, job)
+                _add(job, runs, jobs, is_committed)
     return jobs
+
+
+def _add(job: list[str], runs: Path, jobs: dict[str, list[str]], is_committed: bool) -> Path:
+    """Add a run to `jobs` by its name, unless its folder has a record that can be used; return the
+    folder."""
+    name = outcome_of(job)[0]
+    path = runs / name / "record.json"
+    if path.exists():
+        # made again with uncommitted code, a run could not be used either
+        reason = claim_exclusion_reason(records.load(path)) if is_committed else None
+        if reason is None:
+            return path.parent
+        line = f"{path} cannot be used: {reason}; it is run again"
+        print(printable(line), file=sys.stderr)
+        job.append("rerun=true")
+    jobs.setdefault(name, job)
+    return path.parent
 
 
 def _check_keeps(claim: Claim, run: Sequence[str], more: Sequence[str]) -> None:

@@ -270,7 +270,7 @@ def obstacles(runs: Sequence[Run]) -> Iterator[str]:
     for steps in (SHORT, MIDDLE):
         for arm in three:
             difference = gap(runs, arm, NONE, steps)
-            if difference is None:
+            if difference is None:  # all runs are there
                 yield f"At {steps:,} steps, a seed of {name(arm)} or of no activation diverged."
             elif difference.verdict != "better":
                 yield f"At {steps:,} steps, {name(arm)} is not better than no activation."

@@ -188,9 +188,17 @@ def test_parts_not_measured_give_the_reason(tmp_path: Path) -> None:
 
 
 def test_card_says_where_theory_knows_no_better_start() -> None:
-    whole = card(failing("mish", "deep"), RELU)
-    limited = replace(
-        whole, parts={"theory": {**whole.parts["theory"], "limits": {"vanishing": 9}}}
-    )
-    assert "gradient vanishes after about 9 layers" in limited.markdown()
-    assert "gradient vanishes after" not in whole.markdown()
+    def failed(layers: int, *tasks: str, overrides: Sequence[str] = ()) -> str:
+        whole = card(failing("mish", *tasks), RELU)
+        given = whole.results.model_copy(update={"overrides": tuple(overrides)})
+        theory = {**whole.parts["theory"], "limits": {"vanishing": layers}}
+        return replace(whole, results=given, parts={"theory": theory}).markdown()
+
+    assert "after about 9 layers with He's rule, and no" in failed(9, "easy", "deep")
+    assert ": on deep the failure may well be" in failed(9, "easy", "deep")
+    for text in (
+        failed(9, "easy"),  # which is shallow
+        failed(60, "deep"),
+        failed(9, "deep", overrides=["init=gaussian"]),  # He's rule may do better
+    ):
+        assert "vanishes after" not in text

@@ -138,6 +138,15 @@ def test_early_leader_is_compared_with_the_late_one(late, answer, correlation) -
     assert early_and_late(entries) is None
 
 
+@pytest.mark.usefixtures("late_benchmark")
+def test_a_close_second_of_the_short_training_may_lead_both() -> None:
+    means = {"mish": (4.0, 5.0), "elu": (4.02, 2.0), "relu": (6.0, 6.0)}
+    entries = {name: long_results(name, *pair, noise=0.05) for name, pair in means.items()}
+    text = early_and_late(entries)
+    assert "This is not clear: mish leads early, elu late. Of these 3 entries mish has" in text
+    assert "the place 1 to 2 early and 2 late" in text
+
+
 def test_places_are_corrected_for_the_number_of_pairs() -> None:
     def of(number: int) -> Ranking:
         """Entries of which the first is two and a half standard errors better than all others."""

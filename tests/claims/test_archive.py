@@ -103,6 +103,9 @@ def test_ensembles_of_a_rows_arms_stand_in_it(tmp_path: Path, monkeypatch) -> No
     assert f"top-1 | dense_multi_scale | - | {error:.2f} (n = 1) |" in text
 
 
+CONTENT = "from_weights_content"
+
+
 def test_a_run_that_started_from_other_weights_is_found() -> None:
     claim = next(claim for claim in claims() if claim.name == "cifar_deepening")
 
@@ -115,9 +118,13 @@ def test_a_run_that_started_from_other_weights_is_found() -> None:
     right = made("deepened", 0, warnings=[f"14 layers start from run {shallow[0].run} (conv1)"])
     check_starts(claim, [*shallow, right])
     wrong = made("deepened", 0, warnings=[f"14 layers start from run {shallow[1].run} (conv1)"])
-    for records in ([*shallow, wrong], [shallow[1], right]):
-        with pytest.raises(InputError, match=f"{right.run} of arm deepened .* shallow with seed 0"):
-            check_starts(claim, records)
+    with pytest.raises(InputError, match=f"{wrong.run} of arm deepened did not start from run"):
+        check_starts(claim, [*shallow, wrong])
+    with pytest.raises(InputError, match="shallow with seed 0, whose record is missing"):
+        check_starts(claim, [shallow[1], right])
+    other = altered(right, {"science.init": {**right.science["init"], CONTENT: "0" * 32}})
+    with pytest.raises(InputError, match="have one seed and start from different weights"):
+        check_starts(claim, [*shallow, right, other])
 
 
 def test_what_belongs_to_no_claim_is_found(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import yaml
 
 import rectifiers
 from conftest import ROOT, require
+from rectifiers.benchmark.definition import benchmark
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -23,6 +24,9 @@ def test_the_version_is_one_everywhere() -> None:
     assert {PROJECT["version"], rectifiers.__version__, citation["version"], newest[1]} == {
         rectifiers.__version__
     }
+    cited = next(entry for entry in citation["references"] if entry["type"] == "data")
+    assert f"v{cited['version']}" == benchmark().version
+    assert f"benchmark, version {cited['version']}" in (ROOT / "docs" / "benchmark.md").read_text()
 
 
 def test_the_lock_has_every_requirement_of_every_extra() -> None:

@@ -6,6 +6,7 @@ The measured parts are plain dictionaries."""
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -225,11 +226,15 @@ def _failure(card: Card, failed: Sequence[str]) -> str:
                 f"On {listed(lost)} it does not train with init={BETTER} either: He's initialiser "
                 "alone does not explain this failure."
             )
-    elif layers := card.parts.get("theory", {}).get("limits", {}).get("vanishing"):
-        sentences.append(
-            f"By theory its gradient vanishes after about {layers} layers, and theory knows no "
-            "better start: this failure may well be the function's."
-        )
+    elif all(word == "init=he" for word in results.overrides if word.startswith("init")):
+        layers = card.parts.get("theory", {}).get("limits", {}).get("vanishing", inf)
+        depths = {task: benchmark().tasks[task].depth or 0 for task in failed}
+        if deeper := [task for task in failed if depths[task] > layers]:
+            sentences.append(
+                f"By theory the gradient vanishes after about {layers} layers with He's rule, and "
+                f"no better start is known: on {listed(deeper)} the failure may well be the "
+                "function's."
+            )
     return " ".join(sentences)
 
 

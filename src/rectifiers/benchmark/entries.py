@@ -180,7 +180,8 @@ def _means(errors: np.ndarray) -> np.ndarray:
     and that of guessing for those that failed."""
     failures = np.isnan(errors).sum(-1)
     filled = np.where(np.isnan(errors), GUESSING_PCT, errors)
-    return np.where(failures == failures.min(-1, keepdims=True), filled.mean(-1), np.inf)
+    means = filled.mean(-1).round(6)  # so that equal ones are equal
+    return np.where(failures == failures.min(-1, keepdims=True), means, np.inf)
 
 
 def val_errors(task: str, rates: Iterable[float], runs: Iterable[RunResult]) -> np.ndarray | None:

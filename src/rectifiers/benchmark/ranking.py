@@ -354,9 +354,10 @@ def early_and_late(entries: Mapping[str, EntryResults]) -> str | None:
 
     leader, winner = early.names[0], late.names[0]
     places = [ranking.place_text(leader) for ranking in (early, late)]
+    may_lead_both = any(early.places(name)[0] == late.places(name)[0] == 1 for name in early.placed)
     if leader == winner and set(places) == {"1"}:
         answer = f"Yes, {leader}."
-    elif late.places(leader)[0] > 1:
+    elif not may_lead_both:
         answer = f"No: {leader} leads early and {winner} late."
     else:
         leads = (

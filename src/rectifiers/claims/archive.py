@@ -113,21 +113,32 @@ def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
     return {name: _of_seeds(by_hash[hashes[name]], seeds) for name in known}
 
 
-def check_starts(claim: Claim, records: Iterable[TrainingRecord]) -> None:
-    """Check that each run of an arm that starts from another arm's weights started from those that
-    the run of its seed trained, as its record says."""
+def check_starts(claim: Claim, records: Sequence[TrainingRecord]) -> None:
+    """Check that each run of an arm that starts from another arm's weights started from the run of
+    its seed, as its record says, and that there is one such run."""
     hashes = arm_hashes().get(claim.name, {})
-    by_hash = _by_arm(records, hashes)
     for arm, overrides in {**claim.arms, **claim.searched()}.items():
         if arm not in hashes or not (source := start_of(overrides)):
             continue
-        for seed, run in by_hash[hashes[arm]].items():
-            trained = by_hash[hashes[source]].get(seed)
-            if trained is None or not any(f"run {trained.run} " in said for said in run.warnings):
+        trained = _by_arm(records, hashes)[hashes[source]]
+        started: dict[int, TrainingRecord] = {}
+        for run in (record for record in records if arm_of(record) == hashes[arm]):
+            label = f"claim/{claim.name}: run {run.run} of arm {arm}"
+            if (first := started.setdefault(run.seed, run)) is not run:
                 raise InputError(
-                    f"claim/{claim.name}: run {run.run} of arm {arm} did not start from the run of "
-                    f"arm {source} with seed {seed}; make both by `claims.py run {claim.name} "
-                    "--again`"
+                    f"{label} and run {first.run} have one seed and start from different weights; "
+                    "remove the record of one"
+                )
+            if run.seed not in trained:
+                raise InputError(
+                    f"{label} starts from the run of arm {source} with seed {run.seed}, whose "
+                    "record is missing; collect it, too"
+                )
+            name = trained[run.seed].run
+            if not any(f"run {name} " in sentence for sentence in run.warnings):
+                raise InputError(
+                    f"{label} did not start from run {name} of arm {source}; remove its record, "
+                    "and make it again"
                 )
 
 
