@@ -20,7 +20,7 @@ state_dict are only printed. Start several processes with torchrun.
 
 import sys
 from collections.abc import Mapping, Sequence
-from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
+from os.path import isfile
 from pathlib import Path
 
 from rich.console import Console

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 

@@ -46,7 +46,7 @@ HEAVY = {
     "scipy",
     "wandb",
 }
-# The files that may use names which a library keeps to itself, one for each library.
+# The files that may use names which a library keeps to itself.
 PRIVATE_NAMES = (
     "runtime.torch_internals",
     "training.lightning",

@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-import hydra
 from hydra import compose, initialize_config_dir
 from hydra.conf import HydraConf
 from hydra.core.config_store import ConfigStore
@@ -28,8 +27,6 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, load_yaml
 from rectifiers.runtime.schema import JsonObject, keys, unknown_key
 
-# Hydra 1.3 asks which version's defaults it shall use; 1.4 deprecates the argument.
-VERSION_BASE: JsonObject = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
 Choices = dict[str, str | None]  # the option that was chosen of each group
 # The groups of which an option may be a function's dotted name, with the keys that each option of
 # the group has; those of data are the keys of data=folder.
@@ -54,11 +51,10 @@ def _over_root(numbers: Sequence[float], width: float) -> ListConfig:
     return OmegaConf.create([number / root for number in numbers])
 
 
-# Hydra 1.4's OmegaConf gives the name of an older, other function to the one that 1.3 calls new.
-_register = OmegaConf.register_new_resolver if VERSION_BASE else OmegaConf.register_resolver
-_register("over_root", _over_root)  # conf/small_fc.yaml uses it
-_register("option_groups", options_text)  # conf/train.yaml prints it by --help
-_register("minus", lambda a, b: a - b)  # conf/scheduler/cosine.yaml uses it
+OmegaConf.register_new_resolver("over_root", _over_root)  # conf/small_fc.yaml uses it
+# conf/train.yaml prints it by --help
+OmegaConf.register_new_resolver("option_groups", options_text)
+OmegaConf.register_new_resolver("minus", lambda a, b: a - b)  # conf/scheduler/cosine.yaml uses it
 
 
 def resolve(config: DictConfig) -> RunConfig:
@@ -142,7 +138,7 @@ _compose_shared = functools.cache(compose_with_choices)
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
     within_train = GlobalHydra.instance().is_initialized()
-    with nullcontext() if within_train else initialize_config_dir(str(CONF), **VERSION_BASE):
+    with nullcontext() if within_train else initialize_config_dir(str(CONF), version_base="1.3"):
         return compose("train", expand_names(overrides), return_hydra_config=True)
 
 

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
+from os.path import isdir
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,7 +23,6 @@ from rich.console import Console
 
 from rectifiers.cli.composition import (
     REFUSALS,
-    VERSION_BASE,
     Choices,
     choices_of,
     compose_with_choices,
@@ -52,8 +51,6 @@ from rectifiers.runtime.machine import quick_imports, usable_cores
 from rectifiers.runtime.own_modules import find_modules, named_by
 from rectifiers.runtime.stopping import deferring_signals
 
-# What Hydra itself may call, which 1.3 does not ask.
-HYDRA = VERSION_BASE or {"execution_whitelist": ()}
 AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 Job = tuple[DictConfig, Choices, list[str]]  # what is run, its choices, and what was typed for it
 
@@ -73,7 +70,7 @@ def main() -> None:
             check_arguments(sys.argv[1:])
             sys.argv[1:] = expand_names(sys.argv[1:])
             launcher = Launcher()
-            hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launcher)()
+            hydra.main(str(CONF), config_name="train", version_base="1.3")(launcher)()
 
         if launcher.single is not None:
             run_job(*launcher.single)

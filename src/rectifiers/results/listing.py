@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from io import StringIO
-from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
+from os.path import isfile
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD

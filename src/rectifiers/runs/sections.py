@@ -298,7 +298,7 @@ class Trainer(Section):
     gradient_clip_algorithm: Literal["norm", "value"] | None = role.science(None)
     #: batches per epoch, or a fraction such as 0.5
     limit_train_batches: int | float | None = role.science(None)
-    #: steps between rows of loggers
+    #: steps between what callbacks such as LearningRateMonitor log; loggers get a row an epoch
     log_every_n_steps: Annotated[int, Range(ge=0)] | None = role.look(None)
     #: train on these batches only, a number or a fraction
     overfit_batches: int | float | None = role.science(None)

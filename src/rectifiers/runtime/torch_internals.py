@@ -1,9 +1,8 @@
-"""The private names of torch that this project uses, all of them, because torch 2.15 has no public
-ones for the task.
+"""Private names of torch, because torch 2.15 has no public ones for the task.
 
-Private names of another library stand in one file too: Lightning's in `training.lightning`, W&B's
-in `results.wandb_report`. `tests/test_architecture.py` finds any elsewhere, and a test beside each
-file fails when a name goes."""
+`training.lightning` has Lightning's and one more of torch's, `tracking.wandb_artifacts` and
+`results.wandb_report` have W&B's. `tests/test_architecture.py` finds any elsewhere, and a test
+beside each file fails when a name goes."""
 
 from __future__ import annotations
 

@@ -10,12 +10,7 @@ import re
 MILESTONES = "scheduler=multistep scheduler.milestones=<epochs>"
 OTHER_DATA = "it is not among the data; give its images by data=folder data.root=<folder>"
 CONTINUE = "the same command goes on from its last checkpoint; ckpt_path=<file> chooses another"
-START = "nothing is downloaded; init.from_weights=<file> starts from a state_dict"
-VALIDATED = "every epoch is validated, for the learning rate follows it; leave it out"
-WHOLE = "every held-out image is used; leave it out"
-ACCUMULATE = "a step is of data.batch_size images at once; more processes save memory"
-GPUS = "give trainer=gpu, and trainer.devices=<number> for several"
-OF_THE_DATA = "the data say how many there are; leave it out"
+PLACES = "give data.root, runs_dir or cache_dir"
 SHOW = "--cfg job prints the configuration; leave it out"
 OWN_LOGGER = (
     "add it as a class: +logger.mine._target_=<package.Class>, and its settings as "
@@ -25,151 +20,137 @@ TEST = (
     "a run is tested at its end by evaluation=<protocols>, and scripts/evaluate.py run=<id> tests "
     "a finished one"
 )
-
-KEYS = {
+# What is ours, with the words of others for it.
+KEYS_OF_OTHERS = {
     # how long
-    **dict.fromkeys(
-        ("epoch", "epochs", "max_epoch", "n_epochs", "num_epochs", "num_train_epochs"),
-        "trainer.max_epochs",
-    ),
-    **dict.fromkeys(
-        ("max_steps", "max_time", "min_epochs", "min_steps"),
-        "a run is as long as trainer.max_epochs says",
-    ),
-    "fast_dev_run": "debug=smoke",
+    "trainer.max_epochs": "epoch epochs max_epoch n_epochs num_epochs num_train_epochs",
+    "a run is as long as trainer.max_epochs says": "max_steps max_time min_epochs min_steps",
+    "debug=smoke": "fast_dev_run",
     # the step
-    **dict.fromkeys(("batch_size", "bs", "global_batch", "train_batch_size"), "data.batch_size"),
-    **dict.fromkeys(("accumulate_grad_batches", "gradient_accumulation_steps"), ACCUMULATE),
-    **dict.fromkeys(
-        ("clip_grad", "grad_clip", "gradient_clip_val", "max_grad_norm"),
-        "trainer.gradient_clip_val",
+    "data.batch_size": "batch_size bs global_batch train_batch_size",
+    "a step is of data.batch_size images at once; more processes save memory": (
+        "accumulate_grad_batches gradient_accumulation_steps"
     ),
+    "trainer.gradient_clip_val": "clip_grad grad_clip gradient_clip_val max_grad_norm",
     # the optimiser and the learning rate
-    **dict.fromkeys(("opt", "optimizer", "optimiser"), "optim=<option>"),
-    **dict.fromkeys(("base_lr", "learning_rate", "lr"), "optim.lr"),
-    **dict.fromkeys(("wd", "weight_decay"), "optim.weight_decay"),
-    "momentum": "optim.momentum",
-    **dict.fromkeys(("lr_scheduler", "sched", "schedule"), "scheduler=<option>"),
-    **dict.fromkeys(("warmup", "warmup_epochs"), "scheduler.warmup_epochs"),
-    **dict.fromkeys(("decay_epochs", "drop_epochs", "drop_epochs_from"), MILESTONES),
-    "auto_lr_find": "hparams_search=lr",
+    "optim=<option>": "opt optimizer optimiser",
+    "optim.lr": "base_lr learning_rate lr",
+    "optim.weight_decay": "wd weight_decay",
+    "optim.momentum": "momentum",
+    "scheduler=<option>": "lr_scheduler sched schedule",
+    "scheduler.warmup_epochs": "warmup warmup_epochs",
+    MILESTONES: "decay_epochs drop_epochs drop_epochs_from",
+    "hparams_search=lr": "auto_lr_find",
     # the network
-    **dict.fromkeys(("arch", "backbone", "net", "network"), "model=<option>"),
-    **dict.fromkeys(("act", "act_layer", "nonlinearity"), "activation=<option>"),
-    **dict.fromkeys(("initialization", "initializer", "weight_init"), "init=<option>"),
-    **dict.fromkeys(("drop", "drop_rate", "dropout"), "model.dropout"),
-    **dict.fromkeys(("in_channels", "in_chans", "nb_classes", "num_classes"), OF_THE_DATA),
-    **dict.fromkeys(
-        ("initial_checkpoint", "pretrained", "state_dict", "weights", "weights_path"), START
+    "model=<option>": "arch backbone net network",
+    "activation=<option>": "act act_layer nonlinearity",
+    "init=<option>": "initialization initializer weight_init",
+    "model.dropout": "drop drop_rate dropout",
+    "the data say how many there are; leave it out": "in_channels in_chans nb_classes num_classes",
+    "nothing is downloaded; init.from_weights=<file> starts from a state_dict": (
+        "initial_checkpoint pretrained state_dict weights weights_path"
     ),
     # the data
-    **dict.fromkeys(("datamodule", "dataset"), "data=<option>"),
-    **dict.fromkeys(("data_dir", "data_path", "dataset_dir"), "data.root"),
-    **dict.fromkeys(("image_size", "img_size", "input_size"), "data.crop_px"),
-    **dict.fromkeys(("num_workers", "workers"), "data.num_workers"),
-    "hflip": "data.flip",
-    "train_val_test_split": "data.val_per_class=<number> images of each class validate",
-    "pin_memory": "memory is pinned for a GPU; leave it out",
-    "bad_images": "an image that cannot be read ends the run; leave it out",
-    "color_scale": "colours are shifted by the eigenvalues; leave it out",
+    "data=<option>": "datamodule dataset",
+    "data.root": "data_dir data_path dataset_dir",
+    "data.crop_px": "image_size img_size input_size",
+    "data.num_workers": "num_workers workers",
+    "data.flip": "hflip",
+    "data.val_per_class=<number> images of each class validate": "train_val_test_split",
+    "memory is pinned for a GPU; leave it out": "pin_memory",
+    "an image that cannot be read ends the run; leave it out": "bad_images",
+    "colours are shifted by the eigenvalues; leave it out": "color_scale",
     # the device
-    **dict.fromkeys(("accelerator", "device"), "give trainer=cpu or trainer=gpu"),
-    **dict.fromkeys(("gpu", "gpus", "n_gpus", "num_gpus"), GPUS),
-    **dict.fromkeys(("devices", "nproc", "num_processes", "world_size"), "trainer.devices"),
-    **dict.fromkeys(("nodes", "num_nodes"), "trainer.num_nodes"),
-    "strategy": "give trainer.devices=<processes>; they train by DDP",
-    "precision": "trainer.precision",
-    **dict.fromkeys(("amp", "bf16", "fp16"), "give trainer.precision=bf16-mixed or 16-mixed"),
-    **dict.fromkeys(("torch_compile", "torchcompile"), "compile"),
-    **dict.fromkeys(("cpu_threads", "num_threads"), "threads"),
-    "autotune": "trainer.benchmark",
+    "give trainer=cpu or trainer=gpu": "accelerator device",
+    "give trainer=gpu, and trainer.devices=<number> for several": "gpu gpus n_gpus num_gpus",
+    "trainer.devices": "devices nproc num_processes world_size",
+    "trainer.num_nodes": "nodes num_nodes",
+    "give trainer.devices=<processes>; they train by DDP": "strategy",
+    "trainer.precision": "precision",
+    "give trainer.precision=bf16-mixed or 16-mixed": "amp bf16 fp16",
+    "compile": "torch_compile torchcompile",
+    "threads": "cpu_threads num_threads",
+    "trainer.benchmark": "autotune",
     # validation and tests
-    **dict.fromkeys(("check_val_every_n_epoch", "val_check_interval"), VALIDATED),
-    **dict.fromkeys(("limit_predict_batches", "limit_test_batches", "limit_val_batches"), WHOLE),
-    **dict.fromkeys(("eval", "evaluate", "test", "test_only"), TEST),
-    "train": "train.py trains; scripts/evaluate.py run=<id> tests a finished run",
-    # what is kept
-    **dict.fromkeys(("checkpoint_path", "resume", "resume_from_checkpoint"), CONTINUE),
-    "ckpt": "ckpt_path",
-    **dict.fromkeys(
-        ("default_root_dir", "log_dir", "out_dir", "output_dir", "save_dir"), "runs_dir"
+    "every epoch is validated, for the learning rate follows it; leave it out": (
+        "check_val_every_n_epoch val_check_interval"
     ),
-    **dict.fromkeys(("exp_name", "run_name", "task_name"), "tags"),
-    "log_interval": "trainer.log_every_n_steps",
-    "trainer.logger": "logger=<option>",
-    "trainer.callbacks": "callbacks=<option>",
-    "tensorboard": "logger=tensorboard",
-    "wandb": "logger=wandb",
-    **dict.fromkeys(("manual_seed", "random_seed", "seed_everything"), "seed"),
-    **dict.fromkeys(("optuna", "sweep"), "hparams_search=<option>"),
-    "optimized_metric": "a search minimises the validation error; leave it out",
-    "n_trials": "hydra.sweeper.n_trials",
-    "compute": "trainer=<option>",
-    "paths": "give data.root, runs_dir or cache_dir",
-    "extras": SHOW,
-    "activation_checkpointing": "more processes save memory; leave it out",
-    "sync_batchnorm": "each process normalises its own images; leave it out",
+    "every held-out image is used; leave it out": (
+        "limit_predict_batches limit_test_batches limit_val_batches"
+    ),
+    TEST: "eval evaluate test test_only",
+    "train.py trains; scripts/evaluate.py run=<id> tests a finished run": "train",
+    # what is kept
+    CONTINUE: "checkpoint_path resume resume_from_checkpoint",
+    "ckpt_path": "ckpt",
+    "runs_dir": "default_root_dir log_dir out_dir output_dir save_dir",
+    "tags": "exp_name run_name task_name",
+    "loggers get a row an epoch; leave it out": "log_interval",
+    "logger=<option>": "trainer.logger",
+    "callbacks=<option>": "trainer.callbacks",
+    "logger=tensorboard": "tensorboard",
+    "logger=wandb": "wandb",
+    "seed": "manual_seed random_seed seed_everything",
+    "hparams_search=<option>": "optuna sweep",
+    "a search minimises the validation error; leave it out": "optimized_metric",
+    "hydra.sweeper.n_trials": "n_trials",
+    "trainer=<option>": "compute",
+    PLACES: "paths",
+    SHOW: "extras",
+    "more processes save memory; leave it out": "activation_checkpointing",
+    "each process normalises its own images; leave it out": "sync_batchnorm",
 }
+KEYS = {word: ours for ours, words in KEYS_OF_OTHERS.items() for word in words.split()}
 # What keys of a section mean that have no word of their own.
 SECTIONS = {
     "optimizer": "optim=<option>",
     "scheduler": "scheduler=<option>",
     "net": "model=<option>",
-    "paths": KEYS["paths"],
+    "paths": PLACES,
     "extras": SHOW,
 }
+# The same of options, by the words of others in the same group; spelling answers what is alike.
+OPTIONS_OF_OTHERS = {
+    "activation=identity": "linear none",
+    "activation=leaky_relu": "lrelu",
+    "activation=silu": "swish",
+    "activation=torch.nn.Mish": "torch",
+    "activation=torch.nn.Hardshrink": "hardshrink",
+    "activation=torch.nn.Hardsigmoid": "hardsigmoid",
+    "activation=torch.nn.LogSigmoid": "logsigmoid",
+    "init=xavier": "glorot",
+    "init=he": "kaiming kaiming_normal msra",
+    "init=gaussian": "normal",
+    **{f"model=timm model.name={name}": name for name in ("resnet18", "resnet34", "resnet50")},
+    "optim=adamw optim._target_=torch.optim.Adam": "adam",
+    "optim=paper": "sgd",
+    "scheduler=multistep": "constant none",
+    MILESTONES: "step",
+    "trainer=gpu": "cuda",
+    "trainer=ddp_cpu": "ddp_sim",
+    "trainer=cpu": "default",
+    "trainer=slurm": "multi_node",
+    "trainer=ddp": "node",
+    "debug=smoke": "default fdr",
+    "hparams_search=lr": "mnist_optuna optuna",
+    "callbacks=null": "default none",
+    **{f"{group}=null": "none" for group in ("claim", "debug", "experiment")},
+}
 OPTIONS = {
-    "activation=hswish": "activation=hardswish",
-    "activation=linear": "activation=identity",
-    "activation=lrelu": "activation=leaky_relu",
-    "activation=none": "activation=identity",
-    "activation=swish": "activation=silu",
-    "activation=torch": "activation=torch.nn.Mish",
     **{
-        f"activation={name.lower()}": f"activation=torch.nn.{name}"
-        for name in ("Hardshrink", "Hardsigmoid", "LogSigmoid")
+        f"{ours.partition('=')[0]}={word}": ours
+        for ours, words in OPTIONS_OF_OTHERS.items()
+        for word in words.split()
     },
-    "init=default": "init=torch_default",
-    "init=glorot": "init=xavier",
-    "init=kaiming": "init=he",
-    "init=kaiming_normal": "init=he",
-    "init=kaiming_uniform": "init=he_uniform",
-    "init=msra": "init=he",
-    "init=normal": "init=gaussian",
-    "init=trunc_normal": "init=truncated_normal",
-    "model=resnet18": "model=timm model.name=resnet18",
-    "model=resnet34": "model=timm model.name=resnet34",
-    "model=resnet50": "model=timm model.name=resnet50",
     **{
         f"data={name}": OTHER_DATA
         for name in ("cifar100", "fashion_mnist", "mnist", "stl10", "svhn")
     },
-    "data=cifar": "data=cifar10",
-    "data=imagenet1k": "data=imagenet",
-    "optim=adam": "optim=adamw optim._target_=torch.optim.Adam",
-    "optim=sgd": "optim=paper",
-    "scheduler=constant": "scheduler=multistep",
-    "scheduler=none": "scheduler=multistep",
-    "scheduler=step": MILESTONES,
-    "evaluation=center_crop": "evaluation=center",
-    "evaluation=ten_crop": "evaluation=ten_view",
-    "trainer=cuda": "trainer=gpu",
-    "trainer=ddp_sim": "trainer=ddp_cpu",
-    "trainer=default": "trainer=cpu",
     "trainer=mps": "the devices are CPUs and CUDA's GPUs; choose trainer=cpu",
-    "trainer=multi_node": "trainer=slurm",
-    "trainer=node": "trainer=ddp",
-    "trainer=one_gpu": "trainer=gpu",
-    "debug=default": "debug=smoke",
-    "debug=fdr": "debug=smoke",
     "debug=limit": "give trainer.limit_train_batches=<number or fraction>",
-    **{f"{group}=none": f"{group}=null" for group in ("callbacks", "claim", "debug", "experiment")},
-    "callbacks=default": "callbacks=null",
     "callbacks=model_summary": "trainer.enable_model_summary=true",
     "callbacks=rich_progress_bar": "trainer.enable_progress_bar=true",
     **{f"logger={name}": OWN_LOGGER for name in ("aim", "comet", "mlflow", "neptune")},
-    "hparams_search=mnist_optuna": "hparams_search=lr",
-    "hparams_search=optuna": "hparams_search=lr",
 }
 
 

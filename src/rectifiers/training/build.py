@@ -86,10 +86,10 @@ def build(
         lambda: initial_network(config, functions, data, preprocess)
     )
     sentences: list[str] = []
-    if not is_trained:
+    if config.init.from_weights_content is not None and not is_trained:
         drawn = init_report
-        init_report, sentences = run_on_all_ranks(lambda: fill_from_weights(config, network, drawn))
-    for sentence in sentences:
+        init_report, sentence = run_on_all_ranks(lambda: start_from(config, network, drawn))
+        sentences = [sentence]
         if place.rank == 0:
             say(sentence)
 
@@ -270,17 +270,6 @@ def check_weights(
         load_plain(network, load_weights(path), names_only=reads_vectors)
     elif not reads_vectors:
         fitting(config, network, read_weights(config)[0])
-
-
-def fill_from_weights(
-    config: RunConfig, network: ImageNetwork, init_report: list[LayerReport]
-) -> tuple[list[LayerReport], list[str]]:
-    """Load the layers of `init.from_weights` in place of what the rule drew. Return the init report
-    with what they hold of each layer, and sentences about them."""
-    if config.init.from_weights_content is None:
-        return init_report, []
-    report, sentence = start_from(config, network, init_report)
-    return report, [sentence]
 
 
 def build_network(

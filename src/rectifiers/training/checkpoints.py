@@ -1,26 +1,21 @@
 """Checkpoints that are whole or absent, and weights from files."""
 
-import io
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 import torch
-import torch.distributed as dist
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor, nn
 
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runtime.console import say
-from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError, first_line, unreadable
 from rectifiers.runtime.files import atomic_file, check_zip, is_torch_zip
 from rectifiers.runtime.schema import JsonObject
 
 PathLike = str | os.PathLike[str]
-T = TypeVar("T")
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 OF_NETWORK = "network."  # before the names of a network's weights in a checkpoint
 # What Lightning, DDP and torch.compile put before all names of a network.
@@ -103,22 +98,6 @@ def newest(folder: Path) -> tuple[str, JsonObject] | None:
             path.rename(path.with_name(f"{path.name}.damaged"))
             say(f"{str(error).partition(';')[0]}; going on from {paths[-1]}")
     return None
-
-
-def read_on_rank_zero(read: Callable[[], T]) -> T:
-    """Call `read` on rank 0 alone, and return on all ranks what it returns there: plain data with
-    tensors, sent as torch saves them."""
-    if not dist.is_initialized():
-        return read()
-
-    def read_and_save() -> bytes:
-        file = io.BytesIO()
-        torch.save(read(), file)
-        return file.getvalue()
-
-    sent = broadcast_from_rank_zero(read_and_save)
-    content: T = torch.load(io.BytesIO(sent), map_location="cpu", weights_only=True)
-    return content
 
 
 def load_weights(path: Path, *, may_be_of_run: bool = False) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ a deeper network from a shallower one that is trained already."""
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from os.path import isfile  # unlike Path's: False of a name that is too long for a path
+from os.path import isfile
 from pathlib import Path
 
 import torch

@@ -50,7 +50,6 @@ from rectifiers.training.checkpoints import (
     load_weights,
     newest,
     not_written,
-    read_on_rank_zero,
 )
 from rectifiers.training.checks import checked_functions
 from rectifiers.training.from_weights import with_weights_content
@@ -225,7 +224,7 @@ def load_first(run: Run, trainer: Trainer) -> Path | None:
     """Read the checkpoint to go on from, once and on rank 0, for the trainers of all ranks; return
     its path, or None where there is none."""
     began_at = run.classifier.began_at
-    first = read_on_rank_zero(lambda: first_checkpoint(run.folder, began_at))
+    first = broadcast_from_rank_zero(lambda: first_checkpoint(run.folder, began_at))
     if first is None:
         return None
     path, content = first
@@ -251,7 +250,7 @@ def load_trained(run: Run, existing: Found) -> None:
     """Load the last checkpoint of a training that is finished, to test it by more protocols."""
     last = existing.path.with_name(LAST)
     try:
-        checkpoint = read_on_rank_zero(lambda: AtomicCheckpointIO().load_checkpoint(last))
+        checkpoint = broadcast_from_rank_zero(lambda: AtomicCheckpointIO().load_checkpoint(last))
     except InputError as error:
         reason, more = str(error).partition(";")[0], ",".join(existing.lacking)
         raise InputError(
