@@ -1,12 +1,15 @@
 """A run of a network that is no chain of rows."""
 
+import json
+import math
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from conftest import compose_config
+from conftest import compose_config, same_bits
+from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.quadrature import Moments
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
@@ -77,3 +80,24 @@ def test_activations_of_several_numbers_are_trained(tmp_path, activation, monkey
 def test_a_module_refuses_what_needs_rows(override: str, named: str) -> None:
     with pytest.raises(InputError, match=named):
         checked_functions(compose_config(*RESNET, override))
+
+
+@pytest.mark.parametrize(
+    "settings", [("model=mlp",), ("model=mini",), ("model=resnet20", "model.width=0.5")], ids=str
+)
+def test_run_with_empirical_start_has_unit_responses(
+    settings: tuple[str, ...], tmp_path: Path
+) -> None:
+    start = ("activation=gelu", "init.mode=empirical", "init.fc_std=null")
+    config = compose_config("data=digits8", *settings, *start, f"cache_dir={tmp_path}")
+    setup = AnalysisSetup(config)
+    network, report = setup.initial_network(config.seed)
+    again, _ = setup.initial_network(config.seed)
+    assert same_bits(network.state_dict(), again.state_dict())
+    assert len(report) == sum(p.dim() > 1 for p in network.parameters())
+    json.dumps([vars(entry) for entry in report])
+    x = setup.preprocess(setup.data.first_batch(config.seed))
+    with torch.no_grad():
+        second_moment = float(network.train()(x).double().square().mean())
+    assert second_moment == pytest.approx(1, rel=0.05)
+    assert all(math.isfinite(entry.std_asked) for entry in report)
