@@ -34,10 +34,10 @@ from rectifiers.data import cifar10
 from rectifiers.runs.folder import begin, run_lock
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.trust import check_targets
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.train import Outcome, train
+from refusals import refused
 
 Call = Callable[..., CompletedProcess[str]]
 
@@ -299,8 +299,7 @@ def test_training_follows_no_link(tmp_path: Path, link: str) -> None:
     folder = tmp_path / "0123456789ab"
     folder.mkdir(exist_ok=True)
     (folder / "record.json").touch()
-    refused = pytest.raises(InputError, match="is a symbolic link, which is not followed")
-    with refused, run_lock(folder):
+    with refused("is a symbolic link, which is not followed"), run_lock(folder):
         begin(folder, rerun=True)
     assert {path.name for path in victim.iterdir()} <= {"record.json"}
 
@@ -462,7 +461,7 @@ experiment/claim=xavier14 +activation=relu +activation@init=relu activation@init
 
 @pytest.mark.parametrize("override", [*LEAVING.split(), ""])
 def test_override_cannot_leave_the_configuration(override: str) -> None:
-    with pytest.raises(InputError, match=f"^{re.escape(f'entry.json: {override}')} "):
+    with refused(f"^{re.escape(f'entry.json: {override}')} "):
         check_overrides(["seed=1", override], Path("entry.json"))
 
 
@@ -643,5 +642,5 @@ def test_torch_classes_fit_their_group_alone(group: str, target: str, is_usable:
     if is_usable:
         check_targets(config, Path("record.json"), ())
     else:
-        with pytest.raises(InputError, match=r"is no function that conf/"):
+        with refused(r"is no function that conf/"):
             check_targets(config, Path("record.json"), ())

@@ -21,7 +21,7 @@ from rectifiers.initializers import Layer
 from rectifiers.models.chains import Site, initialize_chain, warn_of_drift
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 FALSE_ALARM = 1e-4  # of each statistical test below, if another seed were drawn
 LAYER = Layer(
@@ -210,7 +210,7 @@ def test_networks_look_linear_at_the_start(filled) -> None:
 
 @pytest.mark.parametrize("activation", [A.relu, A.maxout])
 def test_looks_linear_is_for_crelu_alone(activation) -> None:
-    with pytest.raises(InputError, match=r"init=looks_linear mirrors .* conv2_1 reads \w+; give"):
+    with refused(r"init=looks_linear mirrors .* conv2_1 reads \w+; give"):
         initialize_chain(small14(1 / 16, activation).sites(), I.looks_linear, seed=0, name="")
 
 
@@ -229,7 +229,7 @@ def test_looks_linear_is_for_crelu_alone(activation) -> None:
     ],
 )
 def test_looks_linear_needs_both_halves_in_order(layers: tuple[nn.Module, ...], reads: str) -> None:
-    with pytest.raises(InputError, match=rf"init=looks_linear .*{reads}"):
+    with refused(rf"init=looks_linear .*{reads}"):
         initialize(nn.Sequential(nn.Conv2d(6, 8, 1), *layers), (4, 6, 4, 16), "looks_linear")
 
 
@@ -242,7 +242,7 @@ def test_looks_linear_refuses_a_pyramid_of_levels(levels: list[int]) -> None:
         {"name": "out", "linear": 3},
     ]
     network = Network(expand(rows, width=1, classes=3), A.crelu, channels=2, input_px=8)
-    with nullcontext() if levels == [1] else pytest.raises(InputError, match=r"fc reads .*pyramid"):
+    with nullcontext() if levels == [1] else refused(r"fc reads .*pyramid"):
         initialize_chain(network.sites(), I.looks_linear, seed=0, name="")
 
 
@@ -372,7 +372,7 @@ def test_fc_std_changes_linear_layers_alone() -> None:
 
 def test_options_that_do_not_fit_are_refused() -> None:
     sites = small14(1 / 16).sites()
-    with pytest.raises(InputError, match=r"init\.bias=sometimes"):
+    with refused(r"init\.bias=sometimes"):
         initialize_chain(sites, I.he, seed=0, name="", bias="sometimes")
 
 
@@ -461,7 +461,7 @@ def test_rules_without_gain_take_any_activation(activation) -> None:
     ],
 )
 def test_rules_of_gain_need_one(activation, rule, sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
+    with refused(sentence):
         initialize_chain(
             small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name=""
         )

@@ -25,11 +25,11 @@ from rectifiers.evaluation.metrics import mean_log_scores
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
-from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
 from rectifiers.training.checkpoints import load_weights
 from rectifiers.training.targets import import_functions
 from rectifiers.training.train import Outcome, train
+from refusals import refused
 from sentences import sentence as sentence_of
 
 SIZES = ("model.width=0.0625", "model.dropout=0.5", "trainer.max_epochs=1")
@@ -188,7 +188,7 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
     error = finished.record.protocols["center"].top1_error_pct
     assert f"{error:.2f}" in next(line for line in done.stdout.splitlines() if "center" in line)
     assert {p.name for p in tmp_path.iterdir()} == {"net.pt", "statistics"}
-    with pytest.raises(InputError, match=r"it is the checkpoint of a run, give run=<its folder>"):
+    with refused(r"it is the checkpoint of a run, give run=<its folder>"):
         load_weights(finished.path.parent / "last.ckpt")
 
 
@@ -268,7 +268,7 @@ BAD_SCALES = [{"a": 1}, ["${oc.env:HOME}"], [40] * 1000, [[40]], ["wide"], -3]
 @pytest.mark.parametrize("scales", BAD_SCALES)
 def test_scales_that_are_none_are_refused(finished: Outcome, tmp_path: Path, scales) -> None:
     folder = with_config(finished, tmp_path, dense_scales_px=scales)
-    with pytest.raises(InputError, match="dense_scales_px"):
+    with refused("dense_scales_px"):
         of_run(folder, {"evaluation": "dense_multi_scale"})
 
 

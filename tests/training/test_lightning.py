@@ -16,11 +16,11 @@ from photos import jpeg, photo, write_folder
 from rectifiers.evaluation import protocols
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.stopping import STOP_SIGNALS, deferring_signals
 from rectifiers.training import lightning, recording
 from rectifiers.training.lightning import check_hardware, fit, isolated
 from rectifiers.training.train import train
+from refusals import refused
 
 
 @pytest.mark.skipif(
@@ -67,7 +67,7 @@ def test_ctrl_c_stays_an_interrupt() -> None:
 )
 def test_other_processes_than_were_started_are_refused(overrides: list[str], here: World) -> None:
     place = rf"{overrides[-1]} .* nodes={here.nodes} with {here.size // here.nodes} each"
-    with pytest.raises(InputError, match=place):
+    with refused(place):
         check_hardware(compose_config(*overrides), here)
 
 
@@ -87,7 +87,7 @@ def test_float32_is_float32_unless_a_run_is_fast() -> None:
     "override", ["fast=true", "trainer.benchmark=true", "trainer.precision=16-mixed"]
 )
 def test_what_is_for_gpus_is_refused_elsewhere(override: str, tiny) -> None:
-    with pytest.raises(InputError, match=f"^{override} is for GPUs, .*; choose trainer=gpu"):
+    with refused(f"^{override} is for GPUs, .*; choose trainer=gpu"):
         train(tiny(override), {})
 
 
