@@ -82,20 +82,6 @@ def test_rules_draw_by_their_law(rule, law) -> None:
         assert low < chi2 < high
 
 
-@pytest.mark.parametrize(
-    ("rule", "fill"),
-    [
-        (I.torch_default, lambda weight: None),
-        (I.he_uniform, partial(nn.init.kaiming_uniform_, nonlinearity="relu")),
-    ],
-)
-def test_rules_draw_as_torch_does(rule, fill) -> None:
-    torch.manual_seed(0)
-    theirs = nn.Conv2d(2, 400, 5).weight.detach()
-    fill(theirs)
-    assert stats.ks_2samp(draw(rule)[0].numpy(), theirs.flatten().numpy()).pvalue > FALSE_ALARM
-
-
 @pytest.mark.parametrize(("rule", "value"), [(I.zeros, 0), (partial(I.constant, value=0.25), 0.25)])
 def test_constant_weights_are_the_constant(rule, value: float) -> None:
     weights, asked = draw(rule)

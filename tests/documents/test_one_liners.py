@@ -16,7 +16,6 @@ from rectifiers import (
     initialize,
     moments,
     parameter_groups,
-    propagation,
     stability,
     swap_prelu,
 )
@@ -135,40 +134,6 @@ def test_a_layer_is_filled_by_its_own_fans(kind: str, mode: str) -> None:
 def test_what_has_no_fans_is_refused(weight: object, settings: dict, words: str) -> None:
     with refused(words):
         he_normal_(weight, **settings)  # type: ignore[arg-type]
-
-
-EXAMPLES = {
-    "a tensor": batch(32, 64),
-    "a shape": (32, 64),
-    "a size": torch.Size((32, 64)),
-    "arguments": (batch(32, 64),),
-    "a batch without labels": [batch(32, 64)],
-    "a batch": [batch(32, 64), torch.zeros(32, dtype=torch.long)],
-    "a batch as a tuple": (batch(32, 64), torch.zeros(32, dtype=torch.long)),
-}
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_is_given_in_any_form(example: str) -> None:
-    report = initialize(chain(), EXAMPLES[example])
-    assert [layer.layer for layer in report.layers] == ["0.weight", "2.weight", "3.weight"]
-    stds = [layer.std for layer in initialize(chain(), example_input=EXAMPLES[example]).layers]
-    assert [layer.std for layer in report.layers] == stds
-    assert list(propagation(chain(), EXAMPLES[example]).responses) == [
-        layer.layer for layer in report.layers
-    ]
-
-
-def test_two_arguments_stay_two() -> None:
-    class Sum(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.two = nn.Linear(8, 8), nn.Linear(4, 8)
-
-        def forward(self, x: Tensor, y: Tensor, scale: float = 1.0) -> Tensor:
-            return self.one(x) + scale * self.two(y)
-
-    assert len(initialize(Sum(), (batch(4, 8), batch(4, 4))).layers) == 2
 
 
 def test_the_activation_may_be_said_instead_of_seen() -> None:

@@ -51,7 +51,9 @@ X, Y = torch.ones(2, 4), torch.ones(2)
         (Pair(), X, ((X,), {})),
         (Pair(), (X, Y), ((X, Y), {})),
         (Pair(), [X, Y], ((X, Y), {})),
+        (nn.Linear(4, 4), [X], ((X,), {})),
         (nn.Linear(4, 4), [X, Y], ((X,), {})),  # the labels of a DataLoader
+        (nn.Linear(4, 4), (X, Y), ((X,), {})),
         (Pair(), {"x": X}, ((), {"x": X})),
         (Pair(), {"y": Y, "x": X}, ((), {"y": Y, "x": X})),
         (Pair(), {"image": X}, (({"image": X},), {})),
@@ -76,6 +78,9 @@ def test_shapes_are_normal_numbers_that_stay_the_same() -> None:
     assert float(x.std()) == pytest.approx(1, abs=0.1)
     _, named = arguments(Pair(), {"x": (64, 32)})
     assert torch.equal(named["x"], x)
+    for shape in ((64, 32), torch.Size((64, 32))):
+        (one,), _ = arguments(nn.Linear(32, 4), shape)
+        assert torch.equal(one, x)
 
 
 def test_keywords_reach_initialize_and_propagation() -> None:

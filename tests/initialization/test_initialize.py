@@ -293,11 +293,6 @@ def test_unusable_examples_name_their_remedy() -> None:
         assert message in str(raised.value).replace(words, "..."), str(raised.value)
 
 
-def test_several_shapes_are_several_arguments() -> None:
-    report = initialize(nn.MultiheadAttention(32, 4, batch_first=True), ((4, 6, 32),) * 3)
-    assert len({row.second_in for row in report.layers[:3]}) == 3
-
-
 def test_rule_may_follow_the_example() -> None:
     for rule in ("orthogonal", initializers.orthogonal):
         assert initialize(nn.Linear(4, 4), (8, 4), rule).rule == "orthogonal"

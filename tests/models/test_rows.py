@@ -55,15 +55,6 @@ def test_networks_have_the_papers_size_and_cost(model: str, expected: tuple) -> 
     assert (depth(rows), parameters, conv, whole, slopes, smallest_input_px(rows)) == expected
 
 
-@pytest.mark.parametrize(("model", "stage"), [("model_a", 5), ("model_b", 6), ("model_c", 6)])
-def test_large_models_have_table_3s_maps(model: str, stage: int) -> None:
-    rows = expand(
-        compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000
-    )
-    sides = [s.side for s in trace(rows, channels=3, input_px=224) if s.row.kind == "conv"]
-    assert sides == [112] + [56] * stage + [28] * stage + [14] * stage
-
-
 @pytest.mark.parametrize(("data", "px"), [("cifar10", 32), ("tiny_imagenet", 64)])
 def test_small_inputs_keep_layers_and_ratios(data: str, px: int) -> None:
     config = compose_config(f"data={data}", f"model=small14_{px}")
