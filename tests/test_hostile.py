@@ -25,7 +25,7 @@ import torch
 import yaml
 from torchvision.datasets import imagenette
 
-from conftest import CONF, ROOT, TINY, compose_config
+from conftest import CONF, ROOT, TINY, compose_config, places
 from photos import write_folder
 from rectifiers.benchmark.entries import check_overrides
 from rectifiers.claims import archive as claim_records
@@ -45,8 +45,7 @@ Call = Callable[..., CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Outcome:
     place = tmp_path_factory.mktemp("finished")
-    places = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
-    config = compose_config(*TINY, "trainer.max_epochs=1", "evaluation=center", *places)
+    config = compose_config(*TINY, "trainer.max_epochs=1", "evaluation=center", *places(place))
     return train(config, {"data": "digits"})
 
 
@@ -442,9 +441,8 @@ def test_command_line_names_the_place_for_data(call, finished, downloads, tmp_pa
 def test_folder_need_not_be_named_again(call: Call, tmp_path: Path) -> None:
     write_folder(tmp_path / "photos")
     options = ("trainer.max_epochs=1", "data.batch_size=4", "evaluation=center")
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     data = ("data=folder", f"data.root={tmp_path}/photos")
-    config = compose_config(*TINY, *data, *options, *places)
+    config = compose_config(*TINY, *data, *options, *places(tmp_path))
     folder = train(config, {"data": "folder"}).path.parent
     done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view")
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from conftest import ROOT, compose_config
+from conftest import ROOT, compose_config, places
 from rectifiers import PReLU
 from rectifiers.cli import composition
 from rectifiers.cli.composition import composed
@@ -42,7 +42,7 @@ def evaluate_py(call) -> Callable[..., CompletedProcess[str]]:
 
 
 def trained(place: Path, *more: str) -> Outcome:
-    config = compose_config(*SIZES, f"runs_dir={place}/runs", f"cache_dir={place}/cache", *more)
+    config = compose_config(*SIZES, *places(place), *more)
     return train(config, {"data": "digits"})
 
 
@@ -233,11 +233,10 @@ CLAIM = (
 def test_a_run_of_any_origin_is_tested_anywhere(
     evaluate_py, tmp_path: Path, typed: tuple[str, ...], choices: dict[str, str]
 ) -> None:
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
-    run = train(compose_config(*typed, "evaluation=center", *places), choices)
+    run = train(compose_config(*typed, "evaluation=center", *places(tmp_path)), choices)
     elsewhere = Path(shutil.copytree(run.path.parent, tmp_path / "copied" / run.record.run))
     shutil.rmtree(tmp_path / "runs")
-    done = evaluate_py(f"run={elsewhere}", "evaluation=ten_view", places[1])
+    done = evaluate_py(f"run={elsewhere}", "evaluation=ten_view", f"cache_dir={tmp_path}/cache")
     assert done.returncode == 0, done.stderr
     found = records.load(elsewhere / "record.json")
     assert set(found.protocols) == {"center", "ten_view"}

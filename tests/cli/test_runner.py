@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from conftest import TINY, compose_config
+from conftest import TINY, compose_config, places
 from processes import alone, start, wait_for
 from rectifiers.cli import runner
 from rectifiers.cli.composition import compose_job, composed
@@ -33,7 +33,7 @@ sys.exit(bool(run_all([tuple(run) for run in json.loads(sys.argv[1])], processes
 
 
 def run_of(place: Path, *overrides: str) -> Overrides:
-    return (*TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache", *overrides)
+    return (*TINY, *places(place), *overrides)
 
 
 def folder_of(run: Overrides) -> Path:

@@ -13,7 +13,7 @@ import torch
 
 import forkserver
 import processes
-from conftest import ROOT, TINY
+from conftest import ROOT, TINY, places
 from rectifiers.cli.composition import compose_with_choices, composed, override
 from rectifiers.cli.train import print_best, run_job
 from refusals import refused
@@ -40,10 +40,6 @@ def train(*arguments: str, **environment: str) -> CompletedProcess[str]:
     return forkserver.run(
         [sys.executable, "train.py", *arguments], cwd=ROOT, env={**os.environ, **environment}
     )
-
-
-def places(tmp_path: Path) -> tuple[str, str]:
-    return f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"
 
 
 @pytest.mark.process

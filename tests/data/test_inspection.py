@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import compose_config
+from conftest import compose_config, places
 from photos import jpeg, photo, write_folder
 from rectifiers.data import jpeg as decoder
 from rectifiers.data.images import FolderSplit, read_rgb, unreadable_reason
@@ -316,9 +316,7 @@ def test_bad_images_stop_the_run(photos: Path, part: str, damage, monkeypatch) -
     for name in ("1.jpg", "2.jpg"):
         victim = photos / part / "b" / name
         victim.write_bytes(damage(victim.read_bytes()))
-    config = compose_config(
-        *SMALL, f"data.root={photos}", f"runs_dir={photos}/../runs", f"cache_dir={photos}/../cache"
-    )
+    config = compose_config(*SMALL, f"data.root={photos}", *places(photos.parent))
     sentence = rf"{part}/b/1\.jpg cannot be read .*; repair or remove it \(and 1 more\)$"
     for _ in range(2):  # the second time from memory
         with refused(sentence):

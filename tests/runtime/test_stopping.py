@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import numbers, same_bits
+from conftest import numbers, places, same_bits
 from rectifiers.data import sources
 from rectifiers.data.datamodule import ImageData
 from rectifiers.runs import record as records
@@ -37,9 +37,7 @@ def straight(tmp_path_factory) -> Any:
     from conftest import TINY, compose_config
 
     place = tmp_path_factory.mktemp("straight")
-    return run.train(
-        compose_config(*TINY, *SHORT, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), {}
-    )
+    return run.train(compose_config(*TINY, *SHORT, *places(place)), {})
 
 
 SHORT = ("trainer.max_epochs=1", "data.batch_size=128", "evaluation=[center]")

@@ -11,7 +11,7 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from torch import nn
 
-from conftest import compose_config, numbers
+from conftest import compose_config, numbers, places
 from photos import jpeg, photo, write_folder
 from rectifiers.evaluation import protocols
 from rectifiers.models.network import ImageNetwork
@@ -139,13 +139,12 @@ def test_cudnn_searches_where_shapes_are_fixed(
     if sizes == 2:
         (root / "val" / "b" / "1.jpg").write_bytes(jpeg(photo(48, 40)))
     options = f"""model=mini data=folder data.root={root} data.batch_size=4 data.resize_px=10
-        data.crop_px=8 optim=plain trainer.max_epochs=1 trainer.benchmark=true logger=none
-        runs_dir={tmp_path}/runs cache_dir={tmp_path}/cache"""
+        data.crop_px=8 optim=plain trainer.max_epochs=1 trainer.benchmark=true logger=none"""
     if protocol == "sized":
         options += f" evaluation=center evaluation.center._target_={__name__}.sized_by_the_image"
     else:
         options += f" evaluation={protocol}"
-    train(compose_config(*options.split()), {})
+    train(compose_config(*options.split(), *places(tmp_path)), {})
     assert searches == [sizes == 1 or protocol in ("center", "ten_view")]
     assert not torch.backends.cudnn.benchmark
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import TINY, compose_config
+from conftest import TINY, compose_config, places
 from rectifiers.runs.folder import Outcome
 from rectifiers.runs.trust import kept_text
 from rectifiers.runtime.distributed import world
@@ -25,8 +25,7 @@ SHORT = (*TINY, "trainer.max_epochs=1", "evaluation=center")
 
 
 def trained(place: Path, *overrides: str) -> Outcome:
-    places = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
-    return train(compose_config(*SHORT, *places, *overrides), {"data": "digits"})
+    return train(compose_config(*SHORT, *places(place), *overrides), {"data": "digits"})
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +44,7 @@ def finished(tmp_path_factory) -> Outcome:
 def test_a_checkpoint_alone_gives_the_runs_answers(overrides, tmp_path: Path) -> None:
     typed = tuple(o for o in SHORT if not o.startswith(("model.", "model=")))
     typed = (*typed, *overrides) if "model=resnet20" in overrides else (*SHORT, *overrides)
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
-    config = compose_config(*typed, *places)
+    config = compose_config(*typed, *places(tmp_path))
     run = train(config, {"data": "digits"})
     alone = shutil.copy(run.path.with_name("last.ckpt"), tmp_path / "alone.ckpt")
     loaded = Classifier.load_from_checkpoint(alone)

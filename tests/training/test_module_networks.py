@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import compose_config, same_bits
+from conftest import compose_config, places, same_bits
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.quadrature import Moments
 from rectifiers.runs import record as records
@@ -21,8 +21,7 @@ RESNET += ("optim=plain", "trainer.max_epochs=1", "logger=none")
 
 
 def test_a_residual_network_is_trained_tested_and_recorded(tmp_path: Path) -> None:
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
-    config = compose_config(*RESNET, "activation=prelu", *places)
+    config = compose_config(*RESNET, "activation=prelu", *places(tmp_path))
     record = records.load(train(config, {"model": "resnet20"}).path)
     assert record.network.depth == 8
     names = ["act1", *(f"stage{i}_1.act{j}" for i in (1, 2, 3) for j in (1, 2))]
@@ -61,8 +60,7 @@ def test_activations_of_several_numbers_are_trained(tmp_path, activation, monkey
     # glu's fixed point repels: no deep chain of it
     small = ("data=digits8", "model=mini", "model.stage2=2", "model.stage3=2")
     options = (*small, "optim=plain", "trainer.max_epochs=1", "logger=none", "evaluation=[dense]")
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
-    config = compose_config(*options, *f"activation={activation}".split(), *places)
+    config = compose_config(*options, *f"activation={activation}".split(), *places(tmp_path))
     record = records.load(train(config, {}).path)
     # ten classes; the network has learned something
     assert record.protocols["dense"].top1_error_pct < 88

@@ -18,7 +18,7 @@ import pytest
 import torch
 from pytorch_lightning.callbacks import Callback
 
-from conftest import TINY, compose_config, numbers, same_bits, weights
+from conftest import TINY, compose_config, numbers, places, same_bits, weights
 from cutting import cut
 from made_up import altered
 from photos import write_folder
@@ -84,10 +84,9 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
 
 
 def test_combined_testing_averages_both_in_one_pass(tmp_path, monkeypatch):
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     both = ("evaluation=[dense_multi_scale,multi_view,dense_and_multi_view]",)
     sizes = ("data.dense_scales_px=[8,11]", "data.view_scales_px=[8,10,12]")
-    options = (*MINI[:3], "logger=none", "trainer.max_epochs=1", *both, *sizes, *places)
+    options = (*MINI[:3], "logger=none", "trainer.max_epochs=1", *both, *sizes, *places(tmp_path))
     passes = []
 
     def counted(*arguments: Any, **settings: Any) -> Any:
@@ -276,7 +275,7 @@ DROPS += ("trainer.max_epochs=7", "model.norm=batch", "evaluation=[center]")
 def whole(tmp_path_factory) -> Outcome:
     """A run that nothing interrupts, whose rate drops."""
     place = tmp_path_factory.mktemp("whole")
-    config = compose_config(*DROPS, f"runs_dir={place}/runs", f"cache_dir={place}/cache")
+    config = compose_config(*DROPS, *places(place))
     outcome = train(config, CHOICES)
     assert outcome.record.drop_epochs
     assert len({row["lr"] for row in outcome.record.history}) > 2

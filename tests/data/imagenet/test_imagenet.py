@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import compose_config, require
+from conftest import compose_config, places, require
 from rectifiers.data.imagenet import imagenet, is_pinned, locked_outs
 from rectifiers.training.train import train
 from refusals import refused
@@ -36,14 +36,13 @@ def unpinned(prepared: Path, tmp_path: Path) -> Path:
 def test_unpinned_data_never_pass_for_pinned(prepared, unpinned, tmp_path) -> None:
     """Not its record, not its preprocessing, and no protocol that is added later: the manifest may
     claim any hash."""
-    folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
-    loose = (*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *folders)
+    loose = (*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *places(tmp_path))
     first = train(compose_config(*loose), {})
     assert first.record.provenance.data == f"unpinned-{imagenet(str(prepared)).digest}"
     assert not train(compose_config(*loose), {}).fresh
     with refused(r"data\.allow_unpinned=true"):
-        train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
-    second = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
+        train(compose_config(*SHRUNK, f"data.root={unpinned}", *places(tmp_path)), {})
+    second = train(compose_config(*SHRUNK, f"data.root={prepared}", *places(tmp_path)), {})
     assert second.fresh
     assert second.path != first.path
     assert second.record.provenance.data_pinned is True
