@@ -90,6 +90,11 @@ def _composed(*overrides: str) -> RunConfig:
     return composed(overrides)
 
 
+def places(folder: Path) -> tuple[str, str]:
+    """The overrides by which a run keeps everything below a folder."""
+    return f"runs_dir={folder}/runs", f"cache_dir={folder}/cache"
+
+
 def numbers(record: TrainingRecord) -> dict[str, Any]:
     """What of a record does not depend on the clock, the machine, or what was typed and
     launched."""

@@ -1,7 +1,6 @@
 """Moments and gains: closed forms, quadrature, what has none."""
 
 import math
-from dataclasses import asdict
 from functools import partial
 
 import pytest
@@ -12,7 +11,7 @@ from rectifiers import activations as A
 from rectifiers.activations.modules import pieces
 from rectifiers.gains import _quadrature, gain, moments
 from rectifiers.quadrature import normal_mean, normal_rule
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 
 def phi(x: float) -> float:
@@ -105,13 +104,6 @@ def test_stated_moments_are_those_of_samples(factory) -> None:
         assert math.log(wider.item()) / math.log(1.02**2) == pytest.approx(
             known.map_slope, abs=0.02
         )
-
-
-@pytest.mark.parametrize("factory", [A.relu, A.leaky_relu, A.prelu, A.identity])
-def test_quadrature_agrees_with_the_rectifiers_closed_forms(factory) -> None:
-    assert asdict(_quadrature(factory(4), 4)) == pytest.approx(
-        asdict(moments(factory(4), 4)), rel=1e-12
-    )
 
 
 def test_moments_follow_learned_slopes() -> None:
@@ -234,12 +226,12 @@ def test_an_activation_without_a_gain_is_named() -> None:
 
     for module in (Nothing(), NotANumber()):
         for mode in ("forward", "backward"):
-            with pytest.raises(InputError, match=rf"{type(module).__name__}\(\) has E.* use an"):
+            with refused(rf"{type(module).__name__}\(\) has E.* use an"):
                 gain(module, mode=mode)
     assert gain(nn.ReLU()) == gain(nn.ReLU(), mode="backward") == math.sqrt(2)
-    with pytest.raises(InputError, match=r"Halves\(\) maps"):
+    with refused(r"Halves\(\) maps"):
         moments(Halves(), 4)
-    with pytest.raises(InputError, match=r"returns 1\.0, .* method `moments\(\)`"):
+    with refused(r"returns 1\.0, .* method `moments\(\)`"):
         moments(Says())
 
 
@@ -262,7 +254,7 @@ def test_diverging_moments_are_infinite() -> None:
 
 @pytest.mark.parametrize("mixing", [nn.Softmax(dim=1), nn.Softmax(dim=0), nn.LayerNorm(3)])
 def test_mixing_activation_has_no_quadrature(mixing: nn.Module) -> None:
-    with pytest.raises(InputError, match=r"mixes its inputs, .* method `moments\(\)`"):
+    with refused(r"mixes its inputs, .* method `moments\(\)`"):
         moments(mixing, 3)
 
 

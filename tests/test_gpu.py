@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conftest import TINY, compose_config
+from conftest import TINY, compose_config, places
 from processes import finish, record, together, weights
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
@@ -87,9 +87,13 @@ COMPUTE = ["trainer=cpu"] + [
 
 def digits(place: Path, *overrides: str) -> RunConfig:
     """Digits through convolutions, for some seconds."""
-    where = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
     return compose_config(
-        "model=mini", "data=digits8", "optim=plain", "evaluation=[center]", *where, *overrides
+        "model=mini",
+        "data=digits8",
+        "optim=plain",
+        "evaluation=[center]",
+        *places(place),
+        *overrides,
     )
 
 
@@ -108,10 +112,10 @@ def test_fast_run_learns_like_a_plain_one(tmp_path: Path) -> None:
     """The default network: `mini` on digits8 amplifies rounding, and bfloat16 alone moves its loss
     by 3 to 100 %. On an H200 the losses here were 2.2138 and 2.2049 for one seed, 2.1421 and 2.1344
     for another: 0.4 % apart, of which the bound is five times."""
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     options = ("trainer=gpu", "trainer.max_epochs=2", "logger=none", "evaluation=[center,ten_view]")
     plain, fast = (
-        train(compose_config(*options, *places, *more), {}).record for more in ((), ("fast=true",))
+        train(compose_config(*options, *places(tmp_path), *more), {}).record
+        for more in ((), ("fast=true",))
     )
     assert fast.run != plain.run
     assert fast.status == "finished"

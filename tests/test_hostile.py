@@ -25,7 +25,7 @@ import torch
 import yaml
 from torchvision.datasets import imagenette
 
-from conftest import CONF, ROOT, TINY, compose_config
+from conftest import CONF, ROOT, TINY, compose_config, places
 from photos import write_folder
 from rectifiers.benchmark.entries import check_overrides
 from rectifiers.claims import archive as claim_records
@@ -34,10 +34,10 @@ from rectifiers.data import cifar10
 from rectifiers.runs.folder import begin, run_lock
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.trust import check_targets
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.train import Outcome, train
+from refusals import refused
 
 Call = Callable[..., CompletedProcess[str]]
 
@@ -45,8 +45,7 @@ Call = Callable[..., CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Outcome:
     place = tmp_path_factory.mktemp("finished")
-    places = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
-    config = compose_config(*TINY, "trainer.max_epochs=1", "evaluation=center", *places)
+    config = compose_config(*TINY, "trainer.max_epochs=1", "evaluation=center", *places(place))
     return train(config, {"data": "digits"})
 
 
@@ -299,8 +298,7 @@ def test_training_follows_no_link(tmp_path: Path, link: str) -> None:
     folder = tmp_path / "0123456789ab"
     folder.mkdir(exist_ok=True)
     (folder / "record.json").touch()
-    refused = pytest.raises(InputError, match="is a symbolic link, which is not followed")
-    with refused, run_lock(folder):
+    with refused("is a symbolic link, which is not followed"), run_lock(folder):
         begin(folder, rerun=True)
     assert {path.name for path in victim.iterdir()} <= {"record.json"}
 
@@ -443,9 +441,8 @@ def test_command_line_names_the_place_for_data(call, finished, downloads, tmp_pa
 def test_folder_need_not_be_named_again(call: Call, tmp_path: Path) -> None:
     write_folder(tmp_path / "photos")
     options = ("trainer.max_epochs=1", "data.batch_size=4", "evaluation=center")
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     data = ("data=folder", f"data.root={tmp_path}/photos")
-    config = compose_config(*TINY, *data, *options, *places)
+    config = compose_config(*TINY, *data, *options, *places(tmp_path))
     folder = train(config, {"data": "folder"}).path.parent
     done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view")
     assert done.returncode == 0, done.stderr
@@ -462,7 +459,7 @@ experiment/claim=xavier14 +activation=relu +activation@init=relu activation@init
 
 @pytest.mark.parametrize("override", [*LEAVING.split(), ""])
 def test_override_cannot_leave_the_configuration(override: str) -> None:
-    with pytest.raises(InputError, match=f"^{re.escape(f'entry.json: {override}')} "):
+    with refused(f"^{re.escape(f'entry.json: {override}')} "):
         check_overrides(["seed=1", override], Path("entry.json"))
 
 
@@ -643,5 +640,5 @@ def test_torch_classes_fit_their_group_alone(group: str, target: str, is_usable:
     if is_usable:
         check_targets(config, Path("record.json"), ())
     else:
-        with pytest.raises(InputError, match=r"is no function that conf/"):
+        with refused(r"is no function that conf/"):
             check_targets(config, Path("record.json"), ())

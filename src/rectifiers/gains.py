@@ -3,6 +3,7 @@ closed forms or by quadrature. Needs only torch and numpy."""
 
 import copy
 import math
+import reprlib
 from collections.abc import Callable
 from typing import Any, Literal, cast, get_args
 
@@ -53,7 +54,9 @@ def _closed_form(activation: nn.Module) -> Moments | None:
     method = getattr(activation, "moments", None)
     result = method() if callable(method) else None
     if not isinstance(result, Moments | None):
-        raise no_moments(activation, f"has a method `moments()` that returns {result!r}")
+        raise no_moments(
+            activation, f"has a method `moments()` that returns {reprlib.repr(result)}"
+        )
     return result
 
 

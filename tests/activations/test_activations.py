@@ -16,8 +16,8 @@ from rectifiers.initialization.initialize import initialize
 from rectifiers.initialization.report import LayerReport
 from rectifiers.prelu import PReLU
 from rectifiers.runs.config import RunConfig
-from rectifiers.runtime.errors import InputError
 from rectifiers.training import build, checks, targets
+from refusals import refused
 
 
 def phi(x: float) -> float:
@@ -87,10 +87,10 @@ def test_gate_multiplies_the_first_half(y: torch.Tensor, factory) -> None:
 @pytest.mark.parametrize("shape", [(4, 7), (4, 5, 6, 6)])
 def test_odd_channels_before_a_gate_are_refused(factory, shape: tuple[int, ...]) -> None:
     match = rf"^activation=\w+: {shape[1]} channels do not divide into units of 2 \(give .*\)$"
-    with pytest.raises(InputError, match=match):
+    with refused(match):
         factory(1)(torch.randn(shape))
     layer = nn.Linear(3, 7) if len(shape) == 2 else nn.Conv2d(3, 5, 1)
-    with pytest.raises(InputError, match=r"^activation=\w+: \d channels do not divide"):
+    with refused(r"^activation=\w+: \d channels do not divide"):
         initialize(nn.Sequential(layer, factory(1)), (4, 3, *shape[2:]))
 
 
@@ -232,12 +232,12 @@ def test_one_activation_for_all_layers_is_that_activation() -> None:
     ],
 )
 def test_a_choice_that_cannot_be_made_is_refused(override: str, message: str) -> None:
-    with pytest.raises(InputError, match=rf"activation\.{message}"):
+    with refused(rf"activation\.{message}"):
         checks.checked_functions(config(f"activation.{override}"))
 
 
 def test_layers_agree_in_channels() -> None:
-    with pytest.raises(InputError, match=r"activation of fc_1 reads 2 and gives 1 channels"):
+    with refused(r"activation of fc_1 reads 2 and gives 1 channels"):
         built(config("activation.layers={fc_1: maxout}"))
-    with pytest.raises(InputError, match=r"activation=by_layer .* model\._target_=.*resnet"):
+    with refused(r"activation=by_layer .* model\._target_=.*resnet"):
         built(compose_config("activation=by_layer", "model=resnet20"))

@@ -13,9 +13,9 @@ from rectifiers.activations.shaped import SMOOTH, leaky_slope, shape
 from rectifiers.gains import moments
 from rectifiers.quadrature import describe, normal_rule
 from rectifiers.runs.config import RunConfig
-from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
 from rectifiers.training import checks, targets
+from refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_depth_is_that_of_the_network_of_rows() -> None:
 
 def test_unknown_depth_must_be_given() -> None:
     for activation in ("dks", "tat_leaky_relu"):
-        with pytest.raises(InputError, match=r"activation\.depth=null is .*.*give the number of"):
+        with refused(r"activation\.depth=null is .*.*give the number of"):
             checks.checked_functions(compose_config(f"activation={activation}", "model=resnet20"))
         checks.checked_functions(
             compose_config(f"activation={activation}", "activation.depth=19", "model=resnet20")
@@ -99,7 +99,7 @@ def test_unknown_depth_must_be_given() -> None:
 
 
 def test_a_slope_that_no_form_reaches_is_named() -> None:
-    with pytest.raises(InputError, match=r"softplus has no form of which 1 layers make a.*lower"):
+    with refused(r"softplus has no form of which 1 layers make a.*lower"):
         A.dks(1, "softplus", depth=1)
 
 

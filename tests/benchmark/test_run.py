@@ -42,6 +42,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject, checked
 from rectifiers.runtime.stopping import Stopped
 from rectifiers.training.train import train
+from refusals import refused
 
 Call = Callable[..., CompletedProcess[str]]
 ALWAYS = ["preprocess=pixel_mean", "optim=plain", "data.protocol=held_out", "evaluation=center"]
@@ -100,7 +101,7 @@ def test_every_task_is_what_its_hash_says(monkeypatch) -> None:
     for name, task in benchmark().tasks.items():
         assert entry.config(task).activation.target == "rectifiers.activations.mish"
         assert configs[name] == entry.config(task)  # also where a model sets the std of fc layers
-        with pytest.raises(InputError, match="conf/ has changed"):
+        with refused("conf/ has changed"):
             entry.config(task.model_copy(update={"overrides": ("model=mlp",)}))
 
 
@@ -171,7 +172,7 @@ def test_entry_is_named_by_what_it_chooses(overrides: list[str], name: str) -> N
     ],
 )
 def test_entry_cannot_choose_what_tasks_fix(override: str) -> None:
-    with pytest.raises(InputError, match=rf"^{override} cannot be chosen.* give activation="):
+    with refused(rf"^{override} cannot be chosen.* give activation="):
         Entry.of([override])
 
 
@@ -383,10 +384,10 @@ def test_false_entry_is_refused(tiny_entry: Entry, complete: EntryResults, tmp_p
     text = path.read_text()
     for change, message in objectionable(tiny_entry, complete).items():
         path.write_text(json.dumps(json.loads(text) | json.loads(change)))
-        with pytest.raises(InputError, match=message):
+        with refused(message):
             load(path)
     mish = save(tmp_path, complete).rename(tmp_path / "mish.json")
-    with pytest.raises(InputError, match="its entry is elu; name entry and file so"):
+    with refused("its entry is elu; name entry and file so"):
         load(mish)
 
 
@@ -433,7 +434,7 @@ def test_data_of_a_user_may_lack(
     monkeypatch.setattr(running, "refusal", refusal)
     use(tiny={"outside": outside})
     lacks = itertools.repeat(True)
-    with pytest.raises(InputError, match="no files under"):  # nothing is left to run
+    with refused("no files under"):  # nothing is left to run
         run_entry(tiny_entry, "quick")
     if not outside:
         return
@@ -475,7 +476,7 @@ def test_function_that_changed_since_it_ran_is_refused(name, tmp_path: Path, mon
     for _ in range(2):
         check_unchanged(f"a_users_{name}.{name}", note)
     file.write_text("def f(x):\n    return -x\n")
-    with pytest.raises(InputError, match=rf"{file.name} has changed since a_users_\w.{name} ran"):
+    with refused(rf"{file.name} has changed since a_users_\w.{name} ran"):
         check_unchanged(f"a_users_{name}.{name}", note)
     check_unchanged("torch.nn.ReLU", note)
 
@@ -485,7 +486,7 @@ def test_function_that_never_ran_may_be_mended(tiny_entry: Entry, tmp_path, monk
     monkeypatch.syspath_prepend(tmp_path)
     entry = Entry.of([*tiny_entry.places, "activation=another_users_file.f"])
     file.write_text("def f(x):\n    return None\n")
-    with pytest.raises(InputError, match=r"f cannot be run: .* makes NoneType"):
+    with refused(r"f cannot be run: .* makes NoneType"):
         run_entry(entry, "quick")
     file.write_text("def f(x):\n    return x.sin()  # longer, so Python compiles it again\n")
     monkeypatch.delitem(sys.modules, "another_users_file")
@@ -504,7 +505,7 @@ def test_stored_runs_of_changed_functions_go(tmp_path: Path, monkeypatch) -> Non
 
 def test_activation_without_gradient_is_refused(tiny_entry: Entry, monkeypatch) -> None:
     entry = Entry.of([*tiny_entry.places, *THRESHOLD])
-    with pytest.raises(InputError, match="has a derivative of 0"):
+    with refused("has a derivative of 0"):
         run_entry(entry, "quick")
     monkeypatch.setattr(cards, "DEEP", "tiny")
     parts, failed = cards.measure(entry)
@@ -588,14 +589,14 @@ def test_list_of_runs_keeps_its_order(complete: EntryResults, seed: int) -> None
     ],
 )
 def test_what_is_not_there_is_refused_early(arguments: list[str], reason: str) -> None:
-    with pytest.raises(InputError, match=reason):
+    with refused(reason):
         check_available(Entry.of(arguments), "quick")
 
 
 @pytest.mark.parametrize("package", ["mnist1d", "matplotlib"])
 def test_missing_package_names_its_extra(package: str, monkeypatch) -> None:
     monkeypatch.setattr(running, "find_spec", lambda name: None if name == package else object())
-    with pytest.raises(InputError, match=rf"{package} is not installed; .*EXTRAS="):
+    with refused(rf"{package} is not installed; .*EXTRAS="):
         check_available(Entry.of(["activation=mish"]), "quick")
 
 
@@ -657,7 +658,7 @@ def test_unusable_activation_writes_nothing(tiny_entry, tmp_path, call, monkeypa
     outside = {"tiny": spec.tasks["tiny"].model_copy(update={"outside": True})}
     changed = spec.model_copy(update={"tasks": outside})
     monkeypatch.setattr(running, "benchmark", lambda: changed)
-    with pytest.raises(InputError, match="cannot be imported"):
+    with refused("cannot be imported"):
         run_entry(Entry.of([*missing, *places]), "quick")
 
 

@@ -31,7 +31,7 @@ from rectifiers.results.documents import shows
 from rectifiers.results.tables import document, layout, render_markdown
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord, to_json
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 SIGNAL, MODEL_A = (
     next(claim for claim in claims() if claim.name == name)
@@ -118,12 +118,12 @@ def test_a_run_that_started_from_other_weights_is_found() -> None:
     right = made("deepened", 0, warnings=[f"14 layers start from run {shallow[0].run} (conv1)"])
     check_starts(claim, [*shallow, right])
     wrong = made("deepened", 0, warnings=[f"14 layers start from run {shallow[1].run} (conv1)"])
-    with pytest.raises(InputError, match=f"{wrong.run} of arm deepened did not start from run"):
+    with refused(f"{wrong.run} of arm deepened did not start from run"):
         check_starts(claim, [*shallow, wrong])
-    with pytest.raises(InputError, match="shallow with seed 0, whose record is missing"):
+    with refused("shallow with seed 0, whose record is missing"):
         check_starts(claim, [shallow[1], right])
     other = altered(right, {"science.init": {**right.science["init"], CONTENT: "0" * 32}})
-    with pytest.raises(InputError, match="have one seed and start from different weights"):
+    with refused("have one seed and start from different weights"):
         check_starts(claim, [*shallow, right, other])
 
 
@@ -145,7 +145,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     place.mkdir()
     (place / "signal").symlink_to(tmp_path / "elsewhere")
     for action in (lambda: add(place, signal_records(1)), lambda: strays(place)):
-        with pytest.raises(InputError, match="signal is a link"):
+        with refused("signal is a link"):
             action()
     assert not list((tmp_path / "elsewhere").iterdir())
 
@@ -178,7 +178,7 @@ def test_damaged_file_is_never_overwritten(tmp_path: Path, content: bytes) -> No
     path.parent.mkdir()
     path.write_bytes(content)
     for action in (lambda: load(tmp_path), lambda: add(tmp_path, [two])):
-        with pytest.raises(InputError, match=r"records\.jsonl\.xz is not a usable file of records"):
+        with refused(r"records\.jsonl\.xz is not a usable file of records"):
             action()
     assert path.read_bytes() == content
 

@@ -18,7 +18,7 @@ from rectifiers.claims.judge import answer
 from rectifiers.claims.measures import MEASURES
 from rectifiers.results.paper import table_1_slopes
 from rectifiers.runs import identity
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 (TEST,) = yaml.safe_load(DESCRIBED)["tests"]
 
@@ -67,7 +67,7 @@ def test_an_arm_of_descriptions_may_have_fewer_seeds(made_up: Any) -> None:
     assert set(searched) == {
         f"{arm} at {rate}" for arm in ("better", "worse") for rate in (0.1, 0.2)
     }
-    with pytest.raises(InputError, match="tests need all seeds of worse"):
+    with refused("tests need all seeds of worse"):
         made_up(arm_seeds={"worse": [0]})
 
 
@@ -234,14 +234,14 @@ UNUSABLE += [({"tests": [TEST | change]}, named) for change, named in UNUSABLE_T
 
 @pytest.mark.parametrize(("change", "named"), UNUSABLE)
 def test_unusable_claim_is_named(made_up: Any, change: dict[str, Any], named: str) -> None:
-    with pytest.raises(InputError, match=rf"claim/made_up.*{named}"):
+    with refused(rf"claim/made_up.*{named}"):
         made_up(**change)
 
 
 def test_new_claim_must_be_noted(made_up: Any, monkeypatch) -> None:
     claim = made_up()
     monkeypatch.setattr(claim_records, "arm_hashes", dict)
-    with pytest.raises(InputError, match=r"claim/made_up has arms that.*call .*report.py claims"):
+    with refused(r"claim/made_up has arms that.*call .*report.py claims"):
         answer(claim, [])
 
 
@@ -281,7 +281,7 @@ def test_weights_of_any_seed_make_one_arm() -> None:
 def test_an_arm_starts_from_an_arm_of_its_claim(made_up: Any) -> None:
     arms = {"better": ["init.from_weights=worse"], "worse": []}
     assert made_up(arms=arms).arms["better"] == ("init.from_weights=worse",)
-    with pytest.raises(InputError, match="names an arm third, which it does not have"):
+    with refused("names an arm third, which it does not have"):
         made_up(arms=arms | {"better": ["init.from_weights=third"]})
 
 

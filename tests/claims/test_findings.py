@@ -23,7 +23,7 @@ from rectifiers.claims.judge import ClaimResult, Verdict, answer
 from rectifiers.claims.readme import readme_rows, readme_tables
 from rectifiers.results.documents import TEXT
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 RESULTS = ROOT / "results"
 DOWN = [b - x for b, x in zip(BASE, (1.0, 1.1, 0.9, 1.0, 1.0), strict=True)]
@@ -79,7 +79,7 @@ def test_facts_of_the_runs_stand_beside_verdicts(made_up) -> None:
     ],
 )
 def test_words_that_cannot_be_filled_in_are_refused(made_up, words: str) -> None:
-    with pytest.raises(InputError, match="cannot be filled in"):
+    with refused("cannot be filled in"):
         row(answer(made_up(), runs(DOWN, BASE)), words)
 
 

@@ -23,7 +23,7 @@ from rectifiers.claims.judge import (
 )
 from rectifiers.results.statistics import mean_of, t_interval
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 
 def criterion(supported: dict, contradicted: dict, **more: Any) -> Criterion:
@@ -127,7 +127,7 @@ def test_arms_are_tested_alike() -> None:
     assert _test_result(claim.tests[0], 1, made, {}).finding.n == 1
     other = result(45, 50) | {"settings": {"scale_px": 9}}
     made["uniform"] = {0: training(protocols={"center": other})}
-    with pytest.raises(InputError, match="tested by center with several settings"):
+    with refused("tested by center with several settings"):
         _test_result(claim.tests[0], 1, made, {})
 
 

@@ -9,9 +9,9 @@ from conftest import ROOT
 from rectifiers.cli import composition
 from rectifiers.cli.composition import compose_job, compose_with_choices, composed
 from rectifiers.runs.identity import run_id, science
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import git
 from rectifiers.training.recording import without_places
+from refusals import refused
 
 MACHINE = """# @package _global_
 defaults:
@@ -60,7 +60,7 @@ def test_a_science_key_makes_another_run(section: str, local: Path) -> None:
 @pytest.mark.parametrize("place", ["local/default", "experiment/mine"])
 def test_a_file_that_is_no_yaml_is_named(place: str, text: str, local: Path) -> None:
     (local.parent / f"{place}.yaml").write_text(f"# @package _global_\n{text}\n")
-    with pytest.raises(InputError, match=rf"not YAML.*{place}\.yaml.*line"):
+    with refused(rf"not YAML.*{place}\.yaml.*line"):
         composed(["experiment=mine"] if "mine" in place else [])
 
 
@@ -68,7 +68,7 @@ def test_a_file_that_is_no_yaml_is_named(place: str, text: str, local: Path) -> 
 def test_a_file_without_a_package_says_so(place: str, local: Path) -> None:
     (local.parent / f"{place}.yaml").write_text("threads: 1\n")
     group, _, option = place.partition("/")
-    with pytest.raises(InputError, match=f"^{group} .*# @package _global_"):
+    with refused(f"^{group} .*# @package _global_"):
         composed([f"{group}={option}"])
 
 

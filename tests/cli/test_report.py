@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import ROOT, compose_config, load_script
+from conftest import ROOT, compose_config, load_script, places
 from made_up import altered, result
 from rectifiers.evaluation.evaluate import Result, Scores, load_scores, save_scores
 from rectifiers.runs import record as records
@@ -154,9 +154,10 @@ def test_local_and_committed_runs_stand_side_by_side(said: Any, tmp_path: Path) 
 def scored(tmp_path: Path) -> Outcome:
     """A run on digits that kept its scores."""
     sizes = ("model.width=0.0625", "trainer.max_epochs=1", "threads=1", "logger=none")
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     kept = ("evaluation=center", "evaluation.keep_scores=true")
-    return train(compose_config(*sizes, *places, *kept), {"data": "digits", "activation": "prelu"})
+    return train(
+        compose_config(*sizes, *places(tmp_path), *kept), {"data": "digits", "activation": "prelu"}
+    )
 
 
 def test_classes_add_up_to_the_run(said: Any, scored: Outcome, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from conftest import TINY, compose_config
+from conftest import TINY, compose_config, places
 from processes import alone, start, wait_for
 from rectifiers.cli import runner
 from rectifiers.cli.composition import compose_job, composed
@@ -20,8 +20,8 @@ from rectifiers.cli.runner import Job, Overrides, Progress, run_all, share_cores
 from rectifiers.data.sources import Source, digits
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder, run_lock
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import train
+from refusals import refused
 
 TOO_LARGE = "data.batch_size=1000000"  # an error that only the run itself finds
 LONG = ("trainer.max_epochs=120", "checkpoint.every_n_steps=5")
@@ -33,7 +33,7 @@ sys.exit(bool(run_all([tuple(run) for run in json.loads(sys.argv[1])], processes
 
 
 def run_of(place: Path, *overrides: str) -> Overrides:
-    return (*TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache", *overrides)
+    return (*TINY, *places(place), *overrides)
 
 
 def folder_of(run: Overrides) -> Path:
@@ -233,5 +233,5 @@ def test_hydras_submitit_launcher_and_optuna_sweeper(tmp_path, overrides, runs) 
 
 
 def test_seed_with_a_leading_zero_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="seed=010"):
+    with refused("seed=010"):
         compose_job(run_of(tmp_path, "seed=010"))

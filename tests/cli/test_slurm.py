@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import ROOT, TINY, numbers, same_bits
+from conftest import ROOT, TINY, numbers, places, same_bits
 from rectifiers.runs import record as records
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def submit(environment: dict[str, str], place: Path) -> str:
         "--cpus-per-task=1",
         f"--output={place}/job.txt",
     ]
-    own = [*SIZES, f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
+    own = [*SIZES, *places(place)]
     return call(
         environment, "sbatch", "--parsable", *sizes, "scripts/slurm/train.sbatch", *own
     ).strip()
@@ -98,8 +98,7 @@ def test_requeued_job_has_equal_bits(environment: dict[str, str], tmp_path: Path
 
 
 def test_hydras_launcher_makes_a_job_of_every_run(environment, tmp_path) -> None:
-    places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
     small = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=30"]
-    overrides = [*TINY, "trainer.max_epochs=1", "seed=0,1", *small, *places]
+    overrides = [*TINY, "trainer.max_epochs=1", "seed=0,1", *small, *places(tmp_path)]
     call(environment, sys.executable, "train.py", "--multirun", *overrides)
     assert len(list(tmp_path.glob("runs/[0-9a-f]*/record.json"))) == 2

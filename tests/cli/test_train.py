@@ -13,10 +13,10 @@ import torch
 
 import forkserver
 import processes
-from conftest import ROOT, TINY
+from conftest import ROOT, TINY, places
 from rectifiers.cli.composition import compose_with_choices, composed, override
 from rectifiers.cli.train import print_best, run_job
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 from sentences import sentence as sentence_of
 
 HEAVY = ("torch", "torchvision", "pytorch_lightning", "wandb", "sklearn", "scipy")
@@ -40,10 +40,6 @@ def train(*arguments: str, **environment: str) -> CompletedProcess[str]:
     return forkserver.run(
         [sys.executable, "train.py", *arguments], cwd=ROOT, env={**os.environ, **environment}
     )
-
-
-def places(tmp_path: Path) -> tuple[str, str]:
-    return f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"
 
 
 @pytest.mark.process
@@ -340,7 +336,7 @@ def test_batch_norm_needs_more_than_one_image(call, tmp_path, typed) -> None:
 def test_a_search_without_a_finite_error_fails(tmp_path: Path) -> None:
     path = tmp_path / "optimization_results.yaml"
     path.write_text("best_params: {optim.lr: 9.0}\nbest_value: .inf\n")
-    with pytest.raises(InputError, match="every run diverged"):
+    with refused("every run diverged"):
         print_best(path)
 
 

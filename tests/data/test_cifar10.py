@@ -15,7 +15,7 @@ from torchvision import datasets
 
 from rectifiers.data import cifar10 as module
 from rectifiers.data.cifar10 import CLASSES, cifar10
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 PER_CLASS = {"train": 5, "test": 2}
 ARCHIVE = "cifar-10-python.tar.gz"
@@ -172,7 +172,7 @@ def exchange_labels(root: Path) -> None:
 def test_other_images_are_refused(images, tmp_path, change, reason) -> None:
     root = write_folder(images, tmp_path / "there")
     change(root)
-    with pytest.raises(InputError, match=rf"^data\.root=.* holds other .*{reason}\); get the"):
+    with refused(rf"^data\.root=.* holds other .*{reason}\); get the"):
         cifar10(str(root), cache_dir=str(tmp_path / "cache"))
 
 
@@ -182,7 +182,7 @@ def test_archive_with_another_md5_runs_no_code(images, tmp_path, monkeypatch) ->
     monkeypatch.setitem(globals(), "pickled", lambda _: code)
     root = write_archive(images, tmp_path / "there")
     datasets.CIFAR10.tgz_md5 = "of another"
-    with pytest.raises(InputError, match=rf"{ARCHIVE} is not the official one, by its md5; remove"):
+    with refused(rf"{ARCHIVE} is not the official one, by its md5; remove"):
         cifar10(str(root), cache_dir=str(tmp_path / "cache"))
     assert not (tmp_path / "reached").exists()
 
@@ -207,6 +207,6 @@ def test_foreign_folder_gets_no_download(tmp_path, downloads, root, beside) -> N
     for folder in beside:
         (tmp_path / "there" / folder).mkdir(parents=True)
     place = tmp_path / "there" / root
-    with pytest.raises(InputError, match=rf"^data\.root={place} contains neither train/ and"):
+    with refused(rf"^data\.root={place} contains neither train/ and"):
         cifar10(str(place), download=True, cache_dir=str(tmp_path / "cache"))
     assert downloads == []

@@ -18,9 +18,9 @@ from rectifiers.data.datamodule import CenterDataset, ImageData, TrainDataset
 from rectifiers.data.sources import Source, digits, folder, one_at_a_time, three_splits
 from rectifiers.data.splits import choose
 from rectifiers.data.transforms import Geometry
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import inspect_source, open_source
 from rectifiers.training.targets import import_functions
+from refusals import refused
 
 CLASSES = ("a", "b", "c")
 
@@ -100,7 +100,7 @@ def test_test_folder_is_kept(photos: Path) -> None:
     assert two.test is None
     assert two.digest != source.digest
     (photos / "test" / "wolf").mkdir()
-    with pytest.raises(InputError, match=r"test/wolf is a class that.*or remove it from test"):
+    with refused(r"test/wolf is a class that.*or remove it from test"):
         folder(str(photos))
 
 
@@ -124,11 +124,11 @@ def test_part_of_a_folder_is_read_alike(photos: Path) -> None:
 
 
 def test_small_class_is_refused(photos: Path) -> None:
-    with pytest.raises(InputError, match=r"^12 of the 12 .* class a .*lower data\.val_per_class"):
+    with refused(r"^12 of the 12 .* class a .*lower data\.val_per_class"):
         opened("data=folder", f"data.root={photos}", "data.val_per_class=12")
     for i in range(1, 12):
         (photos / "train" / "b" / f"{i}.jpg").unlink()
-    with pytest.raises(InputError, match="1 of the 1 training images of class b would be for"):
+    with refused("1 of the 1 training images of class b would be for"):
         opened("data=folder", f"data.root={photos}")
 
 

@@ -13,7 +13,7 @@ from torchvision import datasets
 from rectifiers.data import imagenette as module
 from rectifiers.data.imagenette import WNIDS, imagenette
 from rectifiers.data.sources import folder
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 CHURCH = "n03028079"
 
@@ -60,7 +60,7 @@ def test_a_folder_has_the_hash_of_data_folder(root: Path) -> None:
 
 
 def test_archive_is_unpacked_where_allowed(archive: Path) -> None:
-    with pytest.raises(InputError, match=r"was not downloaded .*, give data\.download=true"):
+    with refused(r"was not downloaded .*, give data\.download=true"):
         imagenette(str(archive.parent), "160px")
     assert list(archive.parent.iterdir()) == [archive]
     source = imagenette(str(archive.parent), "160px", download=True)
@@ -73,7 +73,7 @@ def test_incomplete_unpacked_archive_is_removed_first(archive: Path) -> None:
     imagenette(str(archive.parent), "160px", download=True)
     base = archive.parent / "imagenette2-160"
     next((base / "train" / CHURCH).iterdir()).unlink()
-    with pytest.raises(InputError, match=r"20 \+ 10 of ten classes.*; remove it and unpack again"):
+    with refused(r"20 \+ 10 of ten classes.*; remove it and unpack again"):
         imagenette(str(archive.parent), "160px", download=True)
     shutil.rmtree(base)
     assert len(imagenette(str(archive.parent), "160px", download=True).train.labels) == 20
@@ -95,6 +95,6 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_other_photographs_are_refused(root, change, recwarn) -> None:
     change(root)
-    with pytest.raises(InputError, match=r"holds other images than Imagenette 2, .* again, or"):
+    with refused(r"holds other images than Imagenette 2, .* again, or"):
         imagenette(str(root))
     assert not recwarn.list

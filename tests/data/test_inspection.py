@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import compose_config
+from conftest import compose_config, places
 from photos import jpeg, photo, write_folder
 from rectifiers.data import jpeg as decoder
 from rectifiers.data.images import FolderSplit, read_rgb, unreadable_reason
@@ -22,6 +22,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
 from rectifiers.training import train as running
 from rectifiers.training.train import train
+from refusals import refused
 
 
 def encoded(image: Image.Image, kind: str) -> bytes:
@@ -276,7 +277,7 @@ def test_folders_share_no_memory(photos: Path) -> None:
 def test_damaged_image_is_named(photos: Path) -> None:
     victim = photos / "train" / "b" / "2.jpg"
     victim.write_bytes(left_out(victim.read_bytes()))
-    with pytest.raises(InputError, match=r"train/b/2\.jpg cannot be read \(Corrupt JPEG data"):
+    with refused(r"train/b/2\.jpg cannot be read \(Corrupt JPEG data"):
         look(photos)
 
 
@@ -284,7 +285,7 @@ def test_damaged_image_is_named(photos: Path) -> None:
 def test_giant_image_is_refused_unread(photos: Path, part: str) -> None:
     victim = photos / part / "a" / "3.jpg"
     os.truncate(victim, 2**40)  # sparse
-    with pytest.raises(InputError, match=rf"{part}/a/3\.jpg cannot be read \(it has 1,099,511"):
+    with refused(rf"{part}/a/3\.jpg cannot be read \(it has 1,099,511"):
         look(photos)
 
 
@@ -315,12 +316,10 @@ def test_bad_images_stop_the_run(photos: Path, part: str, damage, monkeypatch) -
     for name in ("1.jpg", "2.jpg"):
         victim = photos / part / "b" / name
         victim.write_bytes(damage(victim.read_bytes()))
-    config = compose_config(
-        *SMALL, f"data.root={photos}", f"runs_dir={photos}/../runs", f"cache_dir={photos}/../cache"
-    )
+    config = compose_config(*SMALL, f"data.root={photos}", *places(photos.parent))
     sentence = rf"{part}/b/1\.jpg cannot be read .*; repair or remove it \(and 1 more\)$"
     for _ in range(2):  # the second time from memory
-        with pytest.raises(InputError, match=sentence):
+        with refused(sentence):
             train(config, {})
 
 

@@ -2,7 +2,6 @@ import importlib
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from rectifiers.data import preprocess as P
@@ -18,9 +17,9 @@ from rectifiers.data.preprocess import (
 )
 from rectifiers.data.sources import ArraySplit, Source, digits
 from rectifiers.data.transforms import Geometry
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_data, build_preprocess, inspect_source, open_source
 from rectifiers.training.targets import import_functions
+from refusals import refused
 
 GEOMETRY = Geometry(10, 8, True)
 
@@ -96,7 +95,7 @@ def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:
     spoiled = [{name: part for name, part in whole.items() if name != "matrix"}, list(whole)]
     for content in spoiled:
         torch.save(content, path)
-        with pytest.raises(InputError, match=r"key\.pt cannot be read .*train.py with"):
+        with refused(r"key\.pt cannot be read .*train.py with"):
             load_preprocess(path)
         assert torch.equal(load_or_fit(tmp_path, "key", lambda: right).scale, right.scale)
         assert torch.equal(load_preprocess(path).scale, right.scale)
@@ -104,7 +103,7 @@ def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(bytes(whole["matrix"].untyped_storage())[:64])] ^= 1
     (tmp_path / "bent.pt").write_bytes(content)
-    with pytest.raises(InputError, match=r"bent\.pt cannot be read"):
+    with refused(r"bent\.pt cannot be read"):
         load_preprocess(tmp_path / "bent.pt")
-    with pytest.raises(InputError, match=r"none\.pt cannot be read .*no regular file"):
+    with refused(r"none\.pt cannot be read .*no regular file"):
         load_preprocess(tmp_path / "none.pt")

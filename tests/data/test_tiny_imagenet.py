@@ -13,7 +13,7 @@ from rectifiers.data import tiny_imagenet as module
 from rectifiers.data.images import read_rgb
 from rectifiers.data.sources import three_splits
 from rectifiers.data.tiny_imagenet import FOLDER, tiny_imagenet
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 WNIDS = ("n01443537", "n01629819", "n12267677")
 PER_CLASS = {"train": 12, "val": 2}  # more than 10, because 10.JPEG comes before 2.JPEG
@@ -151,7 +151,7 @@ def change_size(root: Path) -> None:
 def test_other_images_are_refused(known: Images, tmp_path: Path, change, reason: str) -> None:
     root = write_photographs(known, tmp_path / "there")
     change(root)
-    with pytest.raises(InputError, match=reason):
+    with refused(reason):
         tiny_imagenet(str(root), str(tmp_path / "cache"))
 
 
@@ -174,17 +174,17 @@ def test_false_annotations_are_one_line(known, tmp_path, damage, reason, has_tes
     annotations.unlink() if content is None else annotations.write_bytes(content)
     if not has_test:
         shutil.rmtree(base / "test")
-    with pytest.raises(InputError, match=reason):
+    with refused(reason):
         tiny_imagenet(str(tmp_path / "there"), str(tmp_path / "cache"))
 
 
 def test_half_unpacked_folder_is_named(known: Images, tmp_path: Path) -> None:
     whole, root = write_official(known, tmp_path / "whole"), tmp_path / "there"
     shutil.copytree(whole / FOLDER / "train", root / FOLDER / "train")
-    with pytest.raises(InputError, match=rf"{FOLDER} holds other images .*val has not 2 images"):
+    with refused(rf"{FOLDER} holds other images .*val has not 2 images"):
         tiny_imagenet(str(root), str(tmp_path / "cache"))
 
 
 def test_missing_data_are_named_with_their_address(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^data=tiny_imagenet is missing .*unpack .*\.zip there"):
+    with refused(r"^data=tiny_imagenet is missing .*unpack .*\.zip there"):
         tiny_imagenet(str(tmp_path), str(tmp_path / "cache"))

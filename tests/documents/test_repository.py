@@ -1,14 +1,21 @@
 """The files that people expect of a repository agree with each other and with the project."""
 
+import contextlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
+from importlib import metadata
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import rectifiers
 from conftest import ROOT, require
@@ -101,23 +108,96 @@ def test_job_that_publishes_runs_nothing_else() -> None:
     assert names == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
 
 
+def with_dependencies(names: Iterable[str]) -> set[str]:
+    """Return the distributions of these names, and those that they need here, without extras."""
+    needed: set[str] = set()
+    waiting = [canonicalize_name(name) for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        with contextlib.suppress(PackageNotFoundError):  # on another platform
+            requirements = [Requirement(line) for line in metadata.requires(name) or ()]
+            waiting += [
+                canonicalize_name(requirement.name)
+                for requirement in requirements
+                if not requirement.marker or requirement.marker.evaluate({"extra": ""})
+            ]
+    return needed
+
+
+@pytest.mark.process
+def test_library_job_collects_with_what_it_installs() -> None:
+    commands = [step["run"] for step in WORKFLOWS["test"]["jobs"]["library"]["steps"][2:]]
+    install, call = map(shlex.split, commands)
+    assert install[:3] == ["pip", "install", "."]
+    assert call[:3] == ["python", "-m", "pytest"]
+
+    names = [re.split("[=<>]", requirement)[0] for requirement in install[3:]]
+    installed = with_dependencies([PROJECT["name"], *names])
+    hidden = {
+        module
+        for module, owners in metadata.packages_distributions().items()
+        if not installed & {canonicalize_name(owner) for owner in owners}
+    }
+    assert {"omegaconf", "pytorch_lightning", "torchvision"} <= hidden
+    # an import of a module that is None fails
+    code = f"import sys; sys.modules.update(dict.fromkeys({hidden})); import pytest"
+    code += f"; sys.exit(pytest.main({[*call[3:], '-qq', '--collect-only', '-pno:cacheprovider']}))"
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 # What runs and users make, which no commit holds.
 OF_RUNS = {"config.yaml", "metrics.csv", "my_file.py", "default.yaml"}
 
 
+PLACES = ("src", "conf", "scripts", "studies", "docs", "tests", "results", "pipelines")
+FILES = [
+    *(path for place in PLACES for path in (ROOT / place).rglob("*.*")),
+    *ROOT.glob("*.*"),
+]
+KNOWN = {"/".join(path.parts[-n:]) for path in FILES for n in range(1, 9)}
+# in backticks, or called
+NAMED = re.compile(
+    r"(?:`(?=[\w./-]+`)|\bpython (?=\w+/))([\w./-]+\.(?:py|yaml|c|h|md|j2|csv|sbatch))\b(?!\.\w)"
+)
+
+
+def missing_files(text: str) -> list[str]:
+    """Return the files that a text names and that are nowhere.
+
+    A bare name that follows a path on its line stands in that path's folder, or in the root."""
+    missing = []
+    for line in text.splitlines():
+        folder = ""
+        for name in NAMED.findall(line):
+            parent, slash, _ = name.rpartition("/")
+            is_there = f"{folder}{name}" in KNOWN or (ROOT / name).exists()
+            if slash:
+                folder, is_there = f"{parent}/", name in KNOWN
+            if not is_there and name not in OF_RUNS:
+                missing.append(name)
+    return missing
+
+
+def test_bare_names_stand_in_the_folder_before() -> None:
+    assert missing_files("`tests/tracking/test_wandb.py`, `test_report.py`") == ["test_report.py"]
+    assert missing_files("`runtime/seeds.py`, and `jpeg.c` and `train.py`") == ["jpeg.c"]
+    assert missing_files("`runs/role.py`, `record.py`; `runs/none.py`") == ["runs/none.py"]
+    assert not missing_files("`test_report.py`, `evaluation/protocols.py` and `metrics.py`")
+
+
 def test_files_that_texts_name_are_there() -> None:
-    places = ("src", "conf", "scripts", "studies", "docs", "tests", "results", "pipelines")
-    files = [path for place in places for path in (ROOT / place).rglob("*.*")]
-    files += ROOT.glob("*.*")
-    known = {"/".join(path.parts[-n:]) for path in files for n in range(1, 9)}
-    # in backticks, or called
-    begins = r"(?:`(?=[\w./-]+`)|\bpython (?=\w+/))"
-    named = re.compile(begins + r"([\w./-]+\.(?:py|yaml|c|h|md|j2|csv|sbatch))\b")
     missing = {
-        f"{path.name}: {word}"
-        for path in files
+        f"{path.name}: {name}"
+        for path in FILES
         if path.suffix in (".py", ".md", ".c", ".h", ".yaml") and path.name != "CHANGELOG.md"
-        for word in named.findall(path.read_text())
-        if word not in known and word not in OF_RUNS
+        if path != Path(__file__)  # which names missing ones, too
+        for name in missing_files(path.read_text())
     }
     assert not missing

@@ -29,7 +29,7 @@ from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runs.folder import scores_path
 from rectifiers.runtime.distributed import World
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 MODULE = "rectifiers.evaluation.evaluate"
 CPU = torch.device("cpu")
@@ -299,7 +299,7 @@ def test_the_ensemble_weighs_all_members_equally() -> None:
 def test_scores_of_other_images_or_settings_are_refused() -> None:
     one = kept([1, 0], [0, 1])
     for other in (replace(one, data="other"), replace(one, settings="other")):
-        with pytest.raises(InputError, match=r"the runs were tested on data .* and on .*other"):
+        with refused(r"the runs were tested on data .* and on .*other"):
             mean_result([one, other])
 
 
@@ -352,7 +352,7 @@ def test_damaged_scores_are_refused(damage: Callable[[Path], object], tmp_path: 
     path = tmp_path / "ten_view.npz"
     save_scores(path, KEPT)
     damage(path)
-    with pytest.raises(InputError, match=r"ten_view\.npz cannot be read .*remove"):
+    with refused(r"ten_view\.npz cannot be read .*remove"):
         load_scores(path)
 
 

@@ -24,9 +24,9 @@ from rectifiers.evaluation.protocols import (
 )
 from rectifiers.models.network import Network, SpatialPyramid
 from rectifiers.models.rows import multiply_adds
-from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
 from rectifiers.training.targets import import_functions
+from refusals import refused
 
 
 class Small(nn.Module):
@@ -121,24 +121,24 @@ def test_costs_are_counted_in_multiply_adds() -> None:
 
 @pytest.mark.parametrize("scales", [[], [31], [36, 36], ["a"], 36, [10**6], [36.5]])
 def test_unusable_scales_are_refused(scales: object) -> None:
-    with pytest.raises(InputError, match=r"not usable.*give different whole"):
+    with refused(r"not usable.*give different whole"):
         dense(32, scales_px=scales)  # type: ignore[arg-type]
 
 
 def test_whole_is_for_signals() -> None:
     signal = torch.zeros(1, 1, 40, dtype=torch.uint8)
     assert whole(40).views(signal, 1).shape == (1, 1, 1, 40)
-    with pytest.raises(InputError, match="evaluation=whole is for signals"):
+    with refused("evaluation=whole is for signals"):
         whole(32).views(photo(32, 32), 1)
 
 
 def test_dense_needs_maps_and_a_warpable_mean() -> None:
     classifier, protocol = Small("mlp"), dense(32, scales_px=[36])
-    with pytest.raises(InputError, match=r"this network has no conv layers .*; choose evaluation"):
+    with refused(r"this network has no conv layers .*; choose evaluation"):
         protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
     classifier = Small()
     classifier.preprocess.matrix = torch.eye(1024)
-    with pytest.raises(InputError, match=r"rotates images of 32 x 32 px and has no meaning for"):
+    with refused(r"rotates images of 32 x 32 px and has no meaning for"):
         protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
 
 
@@ -206,13 +206,10 @@ def test_combined_testing_costs_as_much_as_both() -> None:
 def test_crops_must_make_their_views() -> None:
     image = photo(48, 40)
     for crop in (lambda one: F.center_crop(one, [32])[None], lambda one: F.center_crop(one, [32])):
-        with pytest.raises(
-            InputError,
-            match=r"a protocol of 2 views makes \[1, .*must return \[2, 1, height, width\]",
-        ):
+        with refused(r"a protocol of 2 views makes \[1, .*must return \[2, 1, height, width\]"):
             Crops(crop, 2, 40).views(image, 40)
     tall = Crops(lambda one: F.center_crop(one, [32])[None], 1, 40, view_size=(32, 30))
-    with pytest.raises(InputError, match=r"makes \[1, 1, 32, 32\] .*must return \[1, 1, 32, 30\]"):
+    with refused(r"makes \[1, 1, 32, 32\] .*must return \[1, 1, 32, 30\]"):
         tall.views(image, 40)
 
 

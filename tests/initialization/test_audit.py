@@ -9,18 +9,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-import torchvision
 from torch import Tensor, nn
 
-from conftest import load_script
 from rectifiers import __main__ as program
 from rectifiers import audit, dead_units, initialize
 from rectifiers.initialization.audit import AuditReport
 from rectifiers.initialization.flow import measure
 from rectifiers.initialization.weights import Fit, Looks, look, usual
-from rectifiers.runtime.errors import InputError
-
-study = load_script("studies/faults")
+from refusals import refused
 
 
 def batch(*shape: int) -> Tensor:
@@ -55,22 +51,6 @@ def severities(report: AuditReport, tensor: str) -> set[str]:
     return {x.severity for x in report.findings if tensor in x.tensors}
 
 
-@pytest.mark.parametrize("name", study.FAULTS)
-def test_faults_are_found_until_they_are_cured(name: str) -> None:
-    fault, x = study.FAULTS[name], study.digits()[0][:8]
-    assert fault.severity in severities(audit(study.build(fault, False), x), fault.tensor)
-    cured = audit(study.build(fault, True), x)
-    assert fault.severity not in severities(cured, fault.tensor)
-    assert not cured.errors + cured.warnings
-
-
-def test_page_says_what_audit_says() -> None:
-    text = study.PAGE.read_text()
-    assert all(f"**{name}**" in text for name in study.FAULTS)
-    for name in ("a bias that nothing fills", "depthwise fan"):
-        assert study.sentence(study.FAULTS[name]).split(" = ")[0] in text
-
-
 def linear() -> nn.Linear:
     return nn.Linear(16, 16)
 
@@ -97,7 +77,10 @@ def adaptive(m: Net, x: Tensor) -> Tensor:
 
 
 ZEROS = {
-    "last gamma": lambda: torchvision.models.resnet18(zero_init_residual=True),
+    "last gamma": lambda: Net(
+        lambda m, x: m.head((x + m.norm(m.two(m.one(x).relu()))).relu()),
+        one=linear(), two=linear(), norm=zeroed(nn.BatchNorm1d(16)), head=linear(),
+    ),
     "head": lambda: nn.Sequential(nn.Linear(16, 16), nn.ReLU(), zeroed(nn.Linear(16, 4))),
     "adaLN": lambda: Net(
         adaptive,
@@ -127,8 +110,7 @@ ZEROS = {
 
 @pytest.mark.parametrize("name", ZEROS)
 def test_zeros_that_are_meant_are_no_faults(name: str) -> None:
-    model = ZEROS[name]()
-    report = audit(model, batch(4, 3, 64, 64) if name == "last gamma" else batch(8, 16))
+    report = audit(ZEROS[name](), batch(8, 16))
     assert not report.errors + report.warnings
 
 
@@ -154,25 +136,6 @@ def test_what_a_normalisation_reads_may_have_any_size(std: float) -> None:
     for layer in layers[::3]:
         nn.init.normal_(layer.weight, std=std)
     assert not audit(model, batch(8, 16)).warnings
-
-
-def test_nothing_of_the_model_changes() -> None:
-    model = torchvision.models.mobilenet_v2(num_classes=4)
-    nn.init.zeros_(model.classifier[1].weight)  # so that a copy is trained, too
-    model.train()
-    model.features[0].eval()
-    model(batch(4, 3, 32, 32)).sum().backward()
-    x, state = batch(4, 3, 32, 32), torch.get_rng_state()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    grads = [p.grad.clone() for p in model.parameters()]
-    modes = [m.training for m in model.modules()]
-    audit(model, x)
-    assert model.state_dict().keys() == before.keys()
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), grads, strict=True))
-    assert [m.training for m in model.modules()] == modes
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(x, batch(4, 3, 32, 32))
 
 
 def test_model_is_run_twice_and_once_a_step() -> None:
@@ -241,15 +204,6 @@ def test_std_that_the_signal_needs_is_that_of_initialize() -> None:
     assert [row.second for row in audited.tensors] == pytest.approx(measured, rel=1e-4)
 
 
-def test_trained_weights_are_judged_by_errors_alone() -> None:
-    model = study.chain(3, nn.ReLU)
-    study.train(model, steps=300)
-    report = audit(model, study.digits()[0][:8])
-    assert [x.severity for x in report.findings] == ["note"]
-    nn.init.constant_(model[0].bias, -1000.0)
-    assert audit(model, study.digits()[0][:8]).errors
-
-
 @pytest.mark.parametrize("has_run", [False, True])
 def test_moved_statistics_need_fewer_trained_weights(*, has_run: bool) -> None:
     """One of three layers has a singular value that no independent numbers have."""
@@ -265,9 +219,9 @@ def test_dead_units_need_one_step_to_be_known(monkeypatch) -> None:
     flows = []
     module = sys.modules["rectifiers.initialization.audit"]
     monkeypatch.setattr(module, "measure", lambda *a: flows.append(measure(*a)) or flows[-1])
-    model = study.chain(3, nn.ReLU)
+    model = nn.Sequential(linear(), nn.ReLU(), linear(), nn.ReLU(), linear())
     nn.init.constant_(model[0].bias, -1000.0)
-    assert audit(model, study.digits()[0][:8]).errors
+    assert audit(model, batch(8, 16)).errors
     assert len(flows) == 2
 
 
@@ -286,14 +240,6 @@ def test_single_numbers_far_out_are_a_note() -> None:
     assert not report.tensors[0].looks.is_structured
 
 
-def test_layers_of_one_std_are_not_scaled_by_depth() -> None:
-    model = study.Transformer(scaled=())
-    for block in model.blocks:  # by the rule of its fans, which explains that it is larger
-        nn.init.kaiming_normal_(block.feed_forward.w1.weight)
-    findings = audit(model, study.digits()[0][:8]).findings
-    assert not [x for x in findings if "blocks.0.attention.wq.weight" in x.tensors]
-
-
 def test_report_raises_and_prints() -> None:
     good, dead = (nn.Sequential(linear(), nn.ReLU(), linear()) for _ in range(2))
     report = audit(good, batch(8, 16))
@@ -301,12 +247,13 @@ def test_report_raises_and_prints() -> None:
     assert "| 2.weight | 16x16 | ReLU() of 0.weight |" in report.to_markdown()
     assert repr(report) == str(report)
     nn.init.constant_(dead[0].bias, -1e3)
-    with pytest.raises(InputError, match=r"0\.weight"):
+    with refused(r"0\.weight"):
         audit(dead, batch(8, 16)).check()
-    sigmoids = study.sigmoid(False)
-    warned = audit(sigmoids, batch(8, 64))
+    sigmoids = nn.Sequential(*(m for _ in range(30) for m in (linear(), nn.Sigmoid())), linear())
+    initialize(sigmoids, (8, 16))
+    warned = audit(sigmoids, batch(8, 16))
     assert warned.check() is warned
-    with pytest.raises(InputError, match="the gradient vanishes"):
+    with refused("the gradient vanishes"):
         warned.check(strict=True)
 
 
@@ -347,7 +294,7 @@ def test_complex_parameters_beside_layers_are_read() -> None:
     report = audit(Spectral(), batch(8, 16))
     assert not report.findings
     assert [row.tensor for row in report.tensors] == ["head.weight", "scale"]
-    with pytest.raises(InputError, match=r"weight is of torch.complex64"):
+    with refused(r"weight is of torch.complex64"):
         audit(nn.Linear(16, 16, dtype=torch.complex64), batch(8, 16).to(torch.complex64))
 
 
@@ -357,13 +304,13 @@ def test_complex_parameters_beside_layers_are_read() -> None:
         (nn.Sequential(nn.LazyLinear(4)), "lazy layers"),
         (nn.Linear(16, 4, device="meta"), "on device meta"),
         (nn.Linear, "is a class"),
+        (batch(8, 16), "is no module"),
         (Net(lambda m, x: m.a(x, x), a=linear()), "cannot be run"),
     ],
 )
 def test_models_that_cannot_be_run_are_one_sentence(model: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message) as raised:
+    with refused(message):
         audit(model, batch(8, 16))
-    assert "\n" not in str(raised.value)
 
 
 def test_dead_units_are_counted_over_all_batches() -> None:
@@ -377,7 +324,7 @@ def test_dead_units_are_counted_over_all_batches() -> None:
     assert dead_units(model, [x, lively])["0.weight"] == 0.0
     smooth = nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 2))
     assert set(dead_units(smooth, [batch(4, 8)]).values()) == {0.0}
-    with pytest.raises(InputError, match="no batch"):
+    with refused("no batch"):
         dead_units(model, [])
 
 
@@ -444,45 +391,3 @@ def test_caches_of_a_run_are_not_taken_for_weights() -> None:
     model = Cached()
     assert not audit(model, batch(8, 16)).findings
     assert model.kept is None
-
-
-SHIPPED = ("squeezenet1_1", "resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5")
-# of torchvision, or else of timm, which are run at 128 px, and those with maps of a fixed size
-ANY_SIZE = """
-alexnet vgg11 vgg16_bn resnet18 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 googlenet
-mobilenet_v2 mobilenet_v3_small efficientnet_b0 efficientnet_v2_s mnasnet1_0 shufflenet_v2_x1_0
-squeezenet1_1 regnet_y_400mf convnext_tiny convmixer_768_32 poolformer_s12 nf_resnet50 dm_nfnet_f0
-resnet50d seresnet50 ecaresnet26t ghostnet_100 repvgg_a0 hrnet_w18_small dla34 dpn68 cspresnet50
-fastvit_t8 convnextv2_atto res2net50_26w_4s tf_efficientnet_lite0 regnetz_040
-"""
-FIXED_SIZE = """
-inception_v3 swin_t swin_v2_t vit_b_32 maxvit_t vit_tiny_patch16_224 deit_tiny_patch16_224
-cait_xxs24_224 beit_base_patch16_224 mixer_s16_224 resmlp_12_224 gmlp_ti16_224 botnet26t_256
-coatnet_0_224 maxvit_tiny_rw_224 levit_128 efficientformer_l1 mobilevit_xs xcit_nano_12_p16_224
-pvt_v2_b0 twins_pcpvt_small tnt_s_patch16_224 visformer_tiny edgenext_small volo_d1_224
-eva02_tiny_patch14_224 crossvit_tiny_240 sequencer2d_s davit_tiny
-"""
-# each read by hand: the class token behind layer scales of 1e-5 sees next to nothing of the image;
-# 64 batch normalisations, half of them without a shortcut, multiply the gradient
-WARNED = {"cait_xxs24_224", "convmixer_768_32"}
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_networks_have_no_errors(name: str) -> None:
-    report = audit(getattr(torchvision.models, name)(), (4, 3, 64, 64))
-    assert not report.errors + report.warnings
-    assert len(report.findings) <= 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", (ANY_SIZE + FIXED_SIZE).split())
-def test_sixty_shipped_networks_have_no_errors(name: str) -> None:
-    if hasattr(torchvision.models, name):
-        model, px = getattr(torchvision.models, name)(), 299 if name == "inception_v3" else 224
-    else:
-        model = pytest.importorskip("timm").create_model(name)
-        px = model.pretrained_cfg["input_size"][-1]
-    px = 128 if name in ANY_SIZE.split() else px
-    report = audit(model, (3, 3, px, px))
-    assert not report.errors
-    assert bool(report.warnings) == (name in WARNED)

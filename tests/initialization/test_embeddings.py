@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers import InputError, initialize
+from rectifiers import initialize
+from refusals import refused
 
 
 class Words(nn.Module):
@@ -76,10 +77,10 @@ def test_report_names_embeddings_that_are_left(tied: bool, init: str) -> None:
 
 @pytest.mark.parametrize("embeddings", [0, -1.0, math.nan, math.inf, True, "small"])
 def test_unusable_stds_are_refused(embeddings: Any) -> None:
-    with pytest.raises(InputError, match=f"embeddings={embeddings} is not usable; give a std"):
+    with refused(f"embeddings={embeddings} is not usable; give a std"):
         initialize(Words(tied=False), TOKENS, embeddings=embeddings)
 
 
 def test_network_without_embeddings_refuses_their_std() -> None:
-    with pytest.raises(InputError, match=r"embeddings=0\.02: the run reads no embedding"):
+    with refused(r"embeddings=0\.02: the run reads no embedding"):
         initialize(nn.Linear(4, 4), (8, 4), embeddings=0.02)

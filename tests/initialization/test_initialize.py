@@ -21,6 +21,7 @@ from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.stability import stability
+from refusals import refused
 
 
 def batch(*shape: int, seed: int = 0) -> Tensor:
@@ -267,10 +268,10 @@ def test_unusable_arguments_are_one_sentence() -> None:
         ({"example_input": batch(2, 4) / 0}, "NaN.*without them"),
         ({"example_input": torch.ones(2, 5)}, "Linear cannot be run on example_input"),
     ):
-        with pytest.raises(InputError, match=message):
+        with refused(message):
             initialize(**{"model": model, "example_input": batch(2, 4), **arguments})
     for sizes, message in (({"depth": 2.5}, "depth=2.5"), ({"depth": 2, "units": 0}, "units=0")):
-        with pytest.raises(InputError, match=f"{message} is not usable; give a whole number"):
+        with refused(f"{message} is not usable; give a whole number"):
             stability(nn.ReLU(), **sizes)
 
 
@@ -290,11 +291,6 @@ def test_unusable_examples_name_their_remedy() -> None:
         cause = raised.value.__cause__
         words = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
         assert message in str(raised.value).replace(words, "..."), str(raised.value)
-
-
-def test_several_shapes_are_several_arguments() -> None:
-    report = initialize(nn.MultiheadAttention(32, 4, batch_first=True), ((4, 6, 32),) * 3)
-    assert len({row.second_in for row in report.layers[:3]}) == 3
 
 
 def test_rule_may_follow_the_example() -> None:
@@ -497,7 +493,7 @@ def test_run_leaves_nothing_behind() -> None:
 def test_a_model_that_fails_is_as_before() -> None:
     model = Caching()
     model.fails, before = True, copy.deepcopy(model.state_dict())
-    with pytest.raises(InputError, match="ValueError: no more") as raised:
+    with refused("ValueError: no more") as raised:
         initialize(model, example_input=batch(16, 64))
     assert isinstance(raised.value.__cause__, ValueError)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -526,7 +522,7 @@ def test_unreadable_models_are_refused() -> None:
         (nn.Sequential(nn.LazyLinear(4)), "lazy layers without weights"),
         (inferred, "made in inference mode"),
     ):
-        with pytest.raises(InputError, match=message):
+        with refused(message):
             initialize(model, example_input=batch(2, 4))
 
 
@@ -546,10 +542,10 @@ def test_complex_layers_are_refused(dtype: torch.dtype) -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)).to(dtype)
     before = [parameter.clone() for parameter in model.parameters()]
     for use in (initialize, partial(initialize, init="lsuv"), propagation):
-        with pytest.raises(InputError, match=rf"0\.weight is of {dtype}, and only layers of real"):
+        with refused(rf"0\.weight is of {dtype}, and only layers of real"):
             use(model, x)
     assert all(map(torch.equal, before, model.parameters()))
-    with pytest.raises(InputError, match=f"mix is of {dtype}"):
+    with refused(f"mix is of {dtype}"):
         initialize(Parts(dtype), x.real)
 
 

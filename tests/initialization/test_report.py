@@ -1,21 +1,17 @@
 """The report says when a network will not train, and mode="empirical" starts the ones it can."""
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import compose_config, same_bits
-from rectifiers import InputError, initialize, propagation, stability
 from rectifiers import activations as A
+from rectifiers import initialize, propagation, stability
 from rectifiers.activations.modules import outputs, pieces
-from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.initialization.report import EXPLODED
 from rectifiers.initializers import Layer
-from rectifiers.runs.identity import run_id, science
+from refusals import refused
 
 DEPTH, WIDTH = 50, 256
 
@@ -72,7 +68,7 @@ def test_activations_whose_fixed_point_repels_are_warned_of() -> None:
         assert word in unstable
     growth = max(row.growth for row in report.layers)
     assert growth == pytest.approx(stability("silu", depth).error_growth, rel=0.5)
-    with pytest.raises(InputError, match="not stable in depth"):
+    with refused("not stable in depth"):
         report.check()
     assert "warning: " in str(report)
     assert not initialize(chain(nn.SiLU(), 6), (64, WIDTH)).warnings
@@ -250,36 +246,3 @@ def test_a_residual_network_needs_no_biases() -> None:
     model = Residual()
     assert not initialize(model, (64, WIDTH), mode="empirical").warnings
     assert not any(layer.bias.any() for layer in model.layers)
-
-
-DIGITS = ("data=digits8", "logger=none", "data.num_workers=0")
-
-
-@pytest.mark.parametrize(
-    "settings", [("model=mlp",), ("model=mini",), ("model=resnet20", "model.width=0.5")], ids=str
-)
-def test_run_with_empirical_start_has_unit_responses(
-    settings: tuple[str, ...], tmp_path: Path
-) -> None:
-    given = (*DIGITS, *settings, "activation=gelu", "init.mode=empirical", "init.fc_std=null")
-    config = compose_config(*given, f"cache_dir={tmp_path}")
-    setup = AnalysisSetup(config)
-    network, report = setup.initial_network(config.seed)
-    again, _ = setup.initial_network(config.seed)
-    assert same_bits(network.state_dict(), again.state_dict())
-    assert len(report) == sum(p.dim() > 1 for p in network.parameters())
-    json.dumps([vars(entry) for entry in report])
-    x = setup.preprocess(setup.data.first_batch(config.seed))
-    assert second(network.train(), x) == pytest.approx(1, rel=0.05)
-    assert all(math.isfinite(entry.std_asked) for entry in report)
-
-
-def test_empirical_mode_alone_is_part_of_the_id() -> None:
-    usual, same, other = (
-        science(compose_config(*DIGITS, "model=mlp", "init.fc_std=null", *more))
-        for more in ((), ("init.mode=closed_form",), ("init.mode=empirical",))
-    )
-    assert run_id(usual) == run_id(same) != run_id(other)
-    assert "mode" not in usual["init"]
-    with pytest.raises(InputError, match=r"init.fc_std=null"):
-        compose_config(*DIGITS, "init.mode=empirical", "init.fc_std=[.01,.01,.001]")

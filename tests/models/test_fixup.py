@@ -14,8 +14,8 @@ from rectifiers import initializers as I
 from rectifiers.initialization.initialize import initialize
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.resnet import Block, resnet
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.checks import checked_functions
+from refusals import refused
 
 SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 16}
 
@@ -133,5 +133,5 @@ def test_the_scalars_stand_where_the_paper_has_them() -> None:
     "given", [("model=mini",), ("model=mlp", "activation=gelu"), ("model=mini", "model.norm=batch")]
 )
 def test_chain_is_refused_before_data_are_opened(given: tuple[str, ...]) -> None:
-    with pytest.raises(InputError, match=r"init=fixup is for residual networks whose branches"):
+    with refused(r"init=fixup is for residual networks whose branches"):
         checked_functions(compose_config("data=digits8", *given, "init=fixup"))

@@ -23,9 +23,7 @@ SHAPES = {
     "many maps of few numbers": (3, 600, 2, 2),
     "maps of few numbers, a long batch": (700, 8, 3, 3),
     "channels last": (3, 37, 4, 5),
-    "channels last, 3": (4, 3, 9, 11),
-    "channels last, 8": (4, 8, 9, 11),
-    "channels last, 24": (3, 24, 5, 7),
+    **{f"channels last, {n}": (9, n, 13, 11) for n in (*range(1, 7), 8, 12, 16, 17, 24, 48, 200)},
     "vectors": (6, 19),
     "sequences": (2, 4, 50),
     "one number": (1, 1),
@@ -88,7 +86,8 @@ def test_prelu_equals_torchs(shape: str, slopes: str, dtype: torch.dtype, shared
     over = [dim for dim in range(x.dim()) if dim != 1 or shared]
     mass = (dy.double() * x.detach().double()).abs().sum(over)  # what rounding is relative to
     # x made again from y has the rounding of y
-    bound = 2.0**-20 if dtype == torch.float32 else 2.0**-8
+    is_rounded = dtype == torch.bfloat16 and operator.is_invertible(float(a.min()), float(a.max()))
+    bound = 2.0**-8 if is_rounded else 2.0**-20
     assert bool(((da - exact).abs() <= bound * mass.view_as(da) + 1e-30).all())
 
 
@@ -280,22 +279,3 @@ def test_small_inputs_are_torchs(numbers: int, is_ours: bool, monkeypatch) -> No
     monkeypatch.undo()
     y = PReLU(1)(torch.randn(numbers, 1, requires_grad=True))
     assert ("_PReLU" in type(y.grad_fn).__name__) == is_ours
-
-
-@needs_library
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 24, 48, 200])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_channels_last_has_torchs_gradients(channels: int, dtype: torch.dtype) -> None:
-    generator = torch.Generator().manual_seed(channels)
-    x, dy = (torch.randn(9, channels, 13, 11, generator=generator).to(dtype) for _ in range(2))
-    x = x.to(memory_format=torch.channels_last)
-    slopes = torch.linspace(0.125, 0.5, channels)
-    y = cpu.forward(x, slopes)
-    dx, da = cpu.backward(x, dy, slopes.to(dtype).float())
-    assert torch.equal(y, torch.prelu(x, slopes.to(dtype)))
-    exact = [v.double() for v in (x, dy)]
-    own = slopes.to(dtype).double().view(1, -1, 1, 1)
-    torch.testing.assert_close(dx, torch.where(x > 0, exact[1], own * exact[1]).to(dtype))
-    terms = torch.where(exact[0] > 0, 0.0, exact[0] * exact[1])
-    error = (da.double() - terms.sum((0, 2, 3))).abs()
-    assert (error <= 1e-6 * terms.abs().sum((0, 2, 3))).all()

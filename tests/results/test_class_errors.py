@@ -28,7 +28,7 @@ from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs import record as records
 from rectifiers.runs.folder import scores_path
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 LABELS = np.repeat([0, 1, 3], [5, 20, 10])  # no image of class 2
 DATA = "same"  # of made-up records
@@ -174,7 +174,7 @@ def test_missing_scores_name_the_command(tmp_path: Path, protocol: str | None) -
     run = kept(tmp_path, run_of(scores, **digest), scores)
     name = protocol or "ten_view"
     command = rf"evaluate\.py run={run.record.run} evaluation={name} evaluation\.keep_scores=true"
-    with pytest.raises(InputError, match=command):
+    with refused(command):
         load_test(run, protocol)
 
 
@@ -184,13 +184,13 @@ def test_name_of_a_protocol_leads_nowhere(tmp_path: Path) -> None:
     run = kept(tmp_path, record, scores)
     (run.path.parent / "scores" / "center.npz").rename(run.path.parent / "out.npz")
     hostile = record.model_copy(update={"protocols": {"../out": record.protocols["center"]}})
-    with pytest.raises(InputError, match=r"kept no scores of \.\./out"):
+    with refused(r"kept no scores of \.\./out"):
         load_test(Run(hostile, run.path), None)
 
 
 def test_scores_of_another_test_are_refused(tmp_path: Path) -> None:
     run = kept(tmp_path, run_of(answers({0: 1})), answers({1: 1}))
-    with pytest.raises(InputError, match="is not of the test in the run's record"):
+    with refused("is not of the test in the run's record"):
         load_test(run, "center")
 
 

@@ -17,30 +17,30 @@ from rectifiers.results.documents import (
     write_or_check,
     write_svg,
 )
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 
 def test_check_names_files_and_writes_none(tmp_path: Path) -> None:
     texts = {tmp_path / "a.md": "1", tmp_path / "b.md": "2"}
     drawings = {tmp_path / "c.svg": Drawing("two numbers", Figure)}
-    with pytest.raises(InputError, match=r"\S+a\.md, \S+b\.md, \S+c\.svg; run make it"):
+    with refused(r"\S+a\.md, \S+b\.md, \S+c\.svg; run make it"):
         write_or_check(texts, True, "make it", drawings)
     assert not list(tmp_path.iterdir())
     write_or_check(texts, False, "make it", drawings)
     write_or_check(texts, True, "make it", drawings, tmp_path.iterdir())
     (tmp_path / "a.md").write_text("2")
     (tmp_path / "other.md").write_text("")
-    with pytest.raises(InputError, match=r"\S+other\.md belongs to nothing here; remove it"):
+    with refused(r"\S+other\.md belongs to nothing here; remove it"):
         write_or_check(texts, True, "make it", drawings, tmp_path.iterdir())
     (tmp_path / "other.md").unlink()
-    with pytest.raises(InputError, match=r"say: \S+a\.md; run make it"):
+    with refused(r"say: \S+a\.md; run make it"):
         write_or_check(texts, True, "make it", drawings, tmp_path.iterdir())
 
 
 def test_one_block_of_a_document_is_filled() -> None:
     document = "a\n<!-- one -->\nold\n<!-- end -->\nb\n<!-- two -->\nkept\n<!-- end -->\n"
     assert filled(document, "one", r"\1 new" + "\n") == document.replace("old", r"\1 new")
-    with pytest.raises(InputError, match="no block <!-- three -->"):
+    with refused("no block <!-- three -->"):
         filled(document, "three", "")
 
 

@@ -20,7 +20,7 @@ from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 
 @functools.cache
@@ -156,7 +156,7 @@ def test_two_records_of_one_seed_are_refused(tmp_path: Path) -> None:
     other = altered(one, {"science.scheduler.patience": 99})
     records.write(tmp_path / "a.json", one)
     records.write(tmp_path / "b.json", other)
-    with pytest.raises(InputError, match=r"two records of table2/relu on .* with.*remove one"):
+    with refused(r"two records of table2/relu on .* with.*remove one"):
         load(tmp_path)
 
 

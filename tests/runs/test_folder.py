@@ -24,8 +24,8 @@ from rectifiers.runs.folder import (
 )
 from rectifiers.runs.identity import science
 from rectifiers.runs.links import link_run, readable_name
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
+from refusals import refused
 
 
 def test_killed_holders_child_does_not_hold(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_killed_holders_child_does_not_hold(tmp_path: Path) -> None:
     holder.start()
     child = here.recv()
     try:
-        refused = pytest.raises(InputError, match=rf"is in progress .* \(process {holder.pid},")
-        with refused, run_lock(tmp_path / "run", patience_s=0):
+        refusal = refused(rf"is in progress .* \(process {holder.pid},")
+        with refusal, run_lock(tmp_path / "run", patience_s=0):
             pass
         holder.kill()
         holder.join()
@@ -62,8 +62,8 @@ def test_a_lock_never_follows_a_symbolic_link(tmp_path: Path) -> None:
     victim.write_text("words")
     (tmp_path / ".locks").mkdir()
     (tmp_path / ".locks" / "run").symlink_to(victim)
-    refused = pytest.raises(InputError, match=r"runs_dir=.* cannot be locked \(.*symbolic link")
-    with refused, run_lock(tmp_path / "run"):
+    refusal = refused(r"runs_dir=.* cannot be locked \(.*symbolic link")
+    with refusal, run_lock(tmp_path / "run"):
         pass
     assert victim.read_text() == "words"
 
@@ -74,8 +74,8 @@ def test_missing_locks_are_named(tmp_path: Path, monkeypatch, missing: int) -> N
         raise OSError(missing, os.strerror(missing))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    refused = pytest.raises(InputError, match=r"on a file system with locks")
-    with refused, run_lock(tmp_path / "run"):
+    refusal = refused(r"on a file system with locks")
+    with refusal, run_lock(tmp_path / "run"):
         pass
 
 
@@ -120,7 +120,7 @@ def test_what_a_run_lacks(tmp_path: Path) -> None:
     assert found is not None
     assert found.is_complete
     records.write(folder / "record.json", diverged())  # as of a folder that was copied
-    with pytest.raises(InputError, match=r"record.json is of run .*; remove it"):
+    with refused(r"record.json is of run .*; remove it"):
         find(config)
 
 

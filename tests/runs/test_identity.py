@@ -2,6 +2,7 @@ import pytest
 
 from conftest import compose_config
 from rectifiers.runs.identity import run_id, science
+from refusals import refused
 
 
 def name(*overrides: str) -> str:
@@ -72,3 +73,14 @@ def test_content_of_data_counts_and_not_its_place() -> None:
 
 def test_spelling_of_science_changes_no_name() -> None:
     assert run_id({"a": 1, "b": [2]}) == run_id({"b": (2.0,), "a": 1.0})
+
+
+def test_empirical_mode_alone_is_part_of_the_id() -> None:
+    usual, same, other = (
+        science(compose_config("init.fc_std=null", *more))
+        for more in ((), ("init.mode=closed_form",), ("init.mode=empirical",))
+    )
+    assert run_id(usual) == run_id(same) != run_id(other)
+    assert "mode" not in usual["init"]
+    with refused(r"init.fc_std=null"):
+        compose_config("init.mode=empirical", "init.fc_std=[.01,.01,.001]")

@@ -17,7 +17,7 @@ from made_up import (
 )
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 SLOPE = {"mean": 0.25, "std": 0.0, "min": 0.25, "max": 0.25, "channels": 1}
 WHOLE = training_json(
@@ -49,7 +49,7 @@ def test_an_ensemble_comes_back_as_written(tmp_path: Path) -> None:
     combined = ensemble(*parts)
     records.write(tmp_path / "record.json", combined)
     assert records.load(tmp_path / "record.json") == combined
-    with pytest.raises(InputError, match=r"record\.json is an ensemble's record.*give one of its"):
+    with refused(r"record\.json is an ensemble's record.*give one of its"):
         records.load_training(tmp_path / "record.json")
 
 
@@ -127,12 +127,11 @@ DEEP = "[" * 800 + "]" * 800
 def test_bad_record_is_refused(tmp_path: Path, key: str, value: str, named: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(put(WHOLE, key, value))
-    with pytest.raises(InputError, match=named) as refusal:
+    with refused(named) as refusal:
         records.load(path)
     message = str(refusal.value)
     assert message.startswith(f"{path} is not a usable record (")
     assert "rerun=true" in message
-    assert "\n" not in message
     assert len(message) < len(str(path)) + 250
 
 

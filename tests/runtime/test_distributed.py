@@ -7,7 +7,7 @@ import torch
 
 from processes import ranks
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World, start_any, world
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "x",
@@ -29,7 +29,7 @@ def test_launchers_variables_say_where_a_process_stands() -> None:
     assert world(TORCHRUN) == world(SRUN) == World(5, 8, 1, 2)
     assert world({}) == world(BATCH_SCRIPT) == SINGLE_PROCESS
     for name, value in (("RANK", "one"), ("WORLD_SIZE", "7")):
-        with pytest.raises(InputError, match=f"{name}={value} .*start as many on every node"):
+        with refused(f"{name}={value} .*start as many on every node"):
             world({**TORCHRUN, name: value})
 
 

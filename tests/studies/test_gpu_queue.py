@@ -21,7 +21,7 @@ from rectifiers.cli.composition import compose_job
 from rectifiers.data import jpeg
 from rectifiers.models.rows import trace
 from rectifiers.runs import record as records
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 
 def load(name: str) -> ModuleType:
@@ -88,7 +88,7 @@ def test_damaged_piece_is_refused(photographs: Path, tmp_path: Path) -> None:
     body = piece.read_bytes()
     for damaged in (body[:-1], body[:50_000] + bytes([body[50_000] ^ 1]) + body[50_001:]):
         piece.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"piece-00.* is not what was packed; copy it again"):
+        with refused(r"piece-00.* is not what was packed; copy it again"):
             pieces.unpack(tmp_path / "packed", tmp_path / "unpacked")
     assert not contents(tmp_path / "unpacked")
 
@@ -97,12 +97,12 @@ def test_damaged_piece_is_refused(photographs: Path, tmp_path: Path) -> None:
 def test_missing_or_damaged_index_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "pieces.json").write_text(text)
-    with pytest.raises(InputError, match=r"pieces\.json cannot be read .*; copy it beside"):
+    with refused(r"pieces\.json cannot be read .*; copy it beside"):
         pieces.unpack(tmp_path, tmp_path / "unpacked")
 
 
 def test_folder_without_photographs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has no photographs in train/ and val/"):
+    with refused("has no photographs in train/ and val/"):
         pieces.pack(tmp_path, tmp_path / "packed", 2**26)
 
 
@@ -152,7 +152,7 @@ def test_epochs_fill_their_share_of_a_call(epoch_s: float, tests_s: float, expec
 
 
 def test_too_few_epochs_are_refused() -> None:
-    with pytest.raises(InputError, match=r"epochs.call_s=540 leaves time for 6 epochs"):
+    with refused(r"epochs.call_s=540 leaves time for 6 epochs"):
         study.choose_epochs(71.3, 1, RULE)
 
 
@@ -165,7 +165,7 @@ def test_diverged_rates_are_left_out() -> None:
         ("prelu", 0.02): [60.0, 60.5],
     }
     assert study.choose_rates(errors) == {"relu": 0.04, "prelu": 0.02}
-    with pytest.raises(InputError, match="fixed diverged at each rate"):
+    with refused("fixed diverged at each rate"):
         study.choose_rates({**errors, ("fixed", 0.01): [None, 5.0]})
 
 
@@ -199,7 +199,7 @@ def test_records_that_were_not_copied_are_found(monkeypatch, tmp_path: Path) -> 
     first, second, *_ = study.runs_of("search", study.PLAN["search"], more).items()
     monkeypatch.setattr(study, "id_of", lambda runs: complete.run if runs == first[1] else "open")
     for lacking, _ in (first, second):
-        with pytest.raises(InputError, match=f"^{lacking} has no record; call the step search"):
+        with refused(f"^{lacking} has no record; call the step search"):
             study.run("table", more, tmp_path / "kept.xz", None)
         records.write(tmp_path / complete.run / "record.json", complete)
 
@@ -271,7 +271,7 @@ def test_measurements_continue_where_they_were_cut(monkeypatch, tmp_path: Path) 
     kept = speed.measure(path, SMALL, (), seconds=9)
     assert made == ["first", "second", "third", "second"]
     assert kept == json.loads(path.read_text())
-    with pytest.raises(InputError, match="give another file"):
+    with refused("give another file"):
         speed.measure(path, replace(SMALL, batch=8), (), seconds=9)
 
 

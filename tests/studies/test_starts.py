@@ -1,15 +1,12 @@
 """The comparison of starts: every network trains from each, and its page follows from numbers."""
 
-import json
-import re
 import sys
 
 import pytest
 import torch
 
 from conftest import ROOT, load_script
-from rectifiers.results.statistics import mean_of
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 
 @pytest.fixture
@@ -77,22 +74,6 @@ def test_losses_are_compared_seed_by_seed(starts) -> None:
     assert "GPT" in page({"gpt": {"what": "a GPT", "starts": results}})
 
 
-def test_readme_counts_what_the_page_shows(starts) -> None:
-    """`initialize` is better or worse where the interval of the last losses leaves out 0."""
-    row = re.search(r"than the authors' rule on .*?\.", (ROOT / "README.md").read_text())[0]
-    results = json.loads((ROOT / "results" / "starts.json").read_text())
-    counts = {"authors'": [0, 0], "torch's": [0, 0]}
-    for network in results.values():
-        runs = {label: start["runs"] for label, start in network["starts"].items()}
-        for label in runs.keys() - {starts.OURS}:
-            pairs = zip(runs[label], runs[starts.OURS], strict=True)
-            gap = mean_of([theirs[1] - ours[1] for theirs, ours in pairs])
-            count = counts["torch's" if label == starts.DEFAULT else "authors'"]
-            count[0] += gap.low > 0
-            count[1] += gap.high < 0
-    assert list(map(int, re.findall(r"\d", row))) == [*counts["authors'"], *counts["torch's"]]
-
-
 @pytest.mark.parametrize("options", [[], ["--check"]])
 def test_page_without_numbers_is_refused(starts, tmp_path, monkeypatch, capsys, options) -> None:
     page = load_script("studies/starts_page")
@@ -106,5 +87,5 @@ def test_page_without_numbers_is_refused(starts, tmp_path, monkeypatch, capsys, 
 
 def test_text_that_is_missing_is_named(starts, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(starts, "TEXT", tmp_path / "text.txt")
-    with pytest.raises(InputError, match=r"text\.txt is not there"):
+    with refused(r"text\.txt is not there"):
         starts.Text()

@@ -14,7 +14,7 @@ import psutil
 import torch
 
 import forkserver
-from conftest import ROOT
+from conftest import ROOT, places
 
 ENVIRONMENT = {
     **os.environ,
@@ -26,8 +26,7 @@ STARTED: list[subprocess.Popen] = []
 
 
 def alone(place: Path, *overrides: str) -> list[str]:
-    places = [f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
-    return [sys.executable, "train.py", *overrides, *places]
+    return [sys.executable, "train.py", *overrides, *places(place)]
 
 
 def together(processes: int, place: Path, *overrides: str, restarts: int = 0) -> list[str]:

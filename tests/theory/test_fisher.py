@@ -13,7 +13,6 @@ from rectifiers import initializers as I
 from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
-from rectifiers.runtime.errors import InputError
 from rectifiers.theory.fisher import (
     angle,
     check_two_layers,
@@ -23,6 +22,7 @@ from rectifiers.theory.fisher import (
     summarize,
     weights_of,
 )
+from refusals import refused
 
 FALSE_ALARM = 1e-4
 
@@ -165,7 +165,7 @@ def test_summary_of_a_matrix_by_hand() -> None:
 def test_networks_without_two_layers_are_refused() -> None:
     rows = [{"name": "fc", "linear": 4, "repeat": 2}, {"name": "out", "linear": "classes"}]
     three = Network(expand(rows, width=1, classes=3), A.relu, channels=1, input_px=2)
-    with pytest.raises(InputError, match=r"two layers of weights, .* give model=mlp"):
+    with refused(r"two layers of weights, .* give model=mlp"):
         check_two_layers(three)
-    with pytest.raises(InputError, match="5600 weights is beyond the limit of 4000; lower model"):
+    with refused("5600 weights is beyond the limit of 4000; lower model"):
         check_two_layers(two_layers(A.relu, hidden=800))

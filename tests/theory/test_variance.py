@@ -17,10 +17,10 @@ from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.quadrature import Moments
-from rectifiers.runtime.errors import InputError
 from rectifiers.theory.moments import fluctuation, moments_at
 from rectifiers.theory.stability import stability, width_effect
 from rectifiers.theory.variance import predict, window_means
+from refusals import refused
 
 FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
 
@@ -79,7 +79,7 @@ def test_moments_at_one_variance_are_refused_elsewhere() -> None:
             return x
 
     assert moments_at(Own(), 1.0) == moments(Own())
-    with pytest.raises(InputError, match="Own says its moments for a variance of 1 alone"):
+    with refused("Own says its moments for a variance of 1 alone"):
         moments_at(Own(), 2.0)
 
 

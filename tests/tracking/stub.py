@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Stub(http.server.ThreadingHTTPServer):
-    """`failure` may be set at any time: "silent", "500", "401", "403" or "nonsense"."""
+    """`failure` may be set at any time: "silent", "500", "401" or "nonsense"."""
 
     daemon_threads = True
 
@@ -154,7 +154,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             body = gzip.decompress(body)
         if self.server.failure == "silent":
             time.sleep(600)
-        if self.server.failure in ("500", "401", "403"):
+        if self.server.failure in ("500", "401"):
             self.reply(int(self.server.failure), {"errors": [{"message": "not today"}]})
             return
         if self.server.failure == "nonsense":

@@ -25,12 +25,12 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import scores_path
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.errors import InputError
 from rectifiers.tracking.loggers import log_history, log_results, open_loggers
 from rectifiers.tracking.wandb_artifacts import COLUMNS, archives, log_predictions, predictions
 from rectifiers.tracking.wandb_logger import public_address
 from rectifiers.training.targets import import_functions
 from rectifiers.training.train import train
+from refusals import refused
 from tracking.reading import wandb_lines, wandb_rows, wandb_summary
 from tracking.stub import Stub, serving
 
@@ -275,13 +275,13 @@ def test_predictions_of_other_scores_are_refused(
     save_scores(scores_path(tmp_path, "center"), scores)
     tested = SimpleNamespace(scores=digest, is_correct=lambda: [True, True, False])
     record: Any = SimpleNamespace(protocols={"center": tested}, class_names=None)
-    with pytest.raises(InputError, match=reason):
+    with refused(reason):
         log_predictions(SimpleNamespace(summary={}), tmp_path, record)
 
 
 def test_predictions_need_kept_scores() -> None:
     wanted = "logger.wandb.log_predictions=true"
-    with pytest.raises(InputError, match=f"{wanted}.*; give evaluation.keep_scores=true"):
+    with refused(f"{wanted}.*; give evaluation.keep_scores=true"):
         settings(wanted)
     assert settings(wanted, KEEP).evaluation.keep_scores
 

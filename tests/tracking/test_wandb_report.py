@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, load_script
 from rectifiers.results.tables import load
 from rectifiers.results.wandb_report import build, save, specification
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def unnamed(node: Any) -> Any:
 
 
 def test_a_group_without_records_is_named(records: list[dict[str, Any]]) -> None:
-    with pytest.raises(InputError, match=r"--table=table9 has no records; give one of: .*table2"):
+    with refused(r"--table=table9 has no records; give one of: .*table2"):
         build(records, entity="e", project="p", group="table9")
 
 

@@ -13,9 +13,9 @@ from conftest import compose_config, same_bits, weights
 from cutting import cut
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.checks import BY_LAYER, LOGGED, checked_functions
 from rectifiers.training.train import first_checkpoint, train
+from refusals import refused
 
 STOPPING = ("callbacks=early_stopping", "callbacks.early_stopping.patience=2")
 STOPPING += ("optim.lr=1e-9", "trainer.max_epochs=9", "evaluation=center")  # no error falls
@@ -61,7 +61,7 @@ def test_ckpt_path_continues_the_same_run(tiny, tmp_path: Path) -> None:
     again = train(tiny("evaluation=center", f"ckpt_path={last}"), {})
     assert again.record.history[-1]["train_loss"] == whole.record.history[-1]["train_loss"]
     assert again.record.epochs == whole.record.epochs
-    with pytest.raises(InputError, match=f"belongs to run {whole.record.run}, and this"):
+    with refused(f"belongs to run {whole.record.run}, and this"):
         train(tiny("evaluation=center", "seed=1", f"ckpt_path={last}"), {})
 
 
@@ -142,7 +142,7 @@ def test_own_callback_may_log_the_monitored() -> None:
 
 def test_number_that_no_layer_has_is_named(tiny) -> None:
     config = tiny("callbacks=early_stopping", "callbacks.early_stopping.monitor=slope/nowhere")
-    with pytest.raises(InputError, match="metric `slope/nowhere` which is not available"):
+    with refused("metric `slope/nowhere` which is not available"):
         train(config, {})
 
 
@@ -157,7 +157,7 @@ def test_progress_bar_may_be_chosen(tiny, kind: str) -> None:
 )
 def test_averages_that_no_checkpoint_holds_are_refused(tiny, kind: str, setting: str) -> None:
     name = f"+callbacks.mine._target_=pytorch_lightning.callbacks.{kind}"
-    with pytest.raises(InputError, match=r"averages the weights .*; leave it out"):
+    with refused(r"averages the weights .*; leave it out"):
         train(tiny(name, f"callbacks.mine.{setting}=0.01"), {})
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from conftest import TINY, numbers, same_bits
+from conftest import TINY, numbers, places, same_bits
 from processes import alone, finish, launched, ranks, record, start, together, wait_for, weights
 from rectifiers.evaluation.evaluate import load_scores
 from rectifiers.runs import record as records
@@ -351,8 +351,7 @@ def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
     small = (*PLAIN, "trainer.max_epochs=1", "evaluation=center")
     finish(alone(tmp_path, "--multirun", *small, "seed=0,1"))
     names = [path.parent.name for path in tmp_path.glob("runs/[0-9a-f]*/record.json")]
-    places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
-    asked = [f"run=[{','.join(names)}]", *places, "evaluation=center"]
+    asked = [f"run=[{','.join(names)}]", *places(tmp_path), "evaluation=center"]
     ended = ranks(*[[sys.executable, "scripts/evaluate.py", *asked]] * 2)
     assert [done.returncode for done in ended] == [0, 0], ended
     assert "ensemble" in ended[0].stdout

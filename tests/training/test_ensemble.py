@@ -7,15 +7,15 @@ import yaml
 
 from conftest import CONF, compose_config
 from rectifiers.runs.folder import Outcome, run_lock
-from rectifiers.runtime.errors import InputError
 from rectifiers.training import ensemble as ensembles
+from refusals import refused
 
 
 def test_ensemble_is_locked_while_it_is_made(tmp_path: Path, monkeypatch) -> None:
     made: list[str] = []
 
     def record(_: Any, names: Any, path: Path, *rest: Any) -> str:
-        with pytest.raises(InputError, match="is in progress"), run_lock(path.parent, 0.01):
+        with refused("is in progress"), run_lock(path.parent, 0.01):
             pass
         made.append(path.parent.name)
         return made[0]

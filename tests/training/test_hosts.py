@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, TINY
+from conftest import ROOT, TINY, places
 from rectifiers.runs import record as records
 
 pytestmark = pytest.mark.process
@@ -56,9 +56,8 @@ def start(name: str, host: str, place: Path, *overrides: str) -> subprocess.Pope
         --rdzv-conf=is_host={int(host == "a")} --local-addr={ADDRESS[host]}"""
     python = ["ip", "netns", "exec", name, sys.executable, *options.split()]
     command = [*python, "train.py", *TINY, *overrides]
-    place_of = [f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*command, *place_of], cwd=ROOT, env=environment, **pipes)  # type: ignore[call-overload]
+    return subprocess.Popen([*command, *places(place)], cwd=ROOT, env=environment, **pipes)  # type: ignore[call-overload]
 
 
 def test_two_hosts_train_one_run(hosts: dict[str, str], tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from rectifiers.initializers import he, lecun
 from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units
 from rectifiers.training.train import train
+from refusals import refused
 
 RELU = ("activation=relu", "model.dropout=0", "optim.weight_decay=0.01", "evaluation=[center]")
 
@@ -70,7 +70,7 @@ def test_revived_units_change_no_score_at_first() -> None:
 
 
 def test_units_of_several_channels_are_refused(tiny) -> None:
-    with pytest.raises(InputError, match="revive_dead is for units of one channel"):
+    with refused("revive_dead is for units of one channel"):
         train(tiny(*REVIVE, "activation=maxout", "evaluation=center"), {})
 
 
@@ -170,5 +170,5 @@ def test_interrupted_interventions_end_with_equal_bits(
 
 
 def test_greedy_refuses_several_processes() -> None:
-    with pytest.raises(InputError, match=r"callbacks=greedy changes .*; start one process"):
+    with refused(r"callbacks=greedy changes .*; start one process"):
         Greedy(1).on_fit_start(SimpleNamespace(world_size=2, max_epochs=9), parts()[0])

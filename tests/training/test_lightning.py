@@ -11,16 +11,16 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from torch import nn
 
-from conftest import compose_config, numbers
+from conftest import compose_config, numbers, places
 from photos import jpeg, photo, write_folder
 from rectifiers.evaluation import protocols
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.stopping import STOP_SIGNALS, deferring_signals
 from rectifiers.training import lightning, recording
 from rectifiers.training.lightning import check_hardware, fit, isolated
 from rectifiers.training.train import train
+from refusals import refused
 
 
 @pytest.mark.skipif(
@@ -67,7 +67,7 @@ def test_ctrl_c_stays_an_interrupt() -> None:
 )
 def test_other_processes_than_were_started_are_refused(overrides: list[str], here: World) -> None:
     place = rf"{overrides[-1]} .* nodes={here.nodes} with {here.size // here.nodes} each"
-    with pytest.raises(InputError, match=place):
+    with refused(place):
         check_hardware(compose_config(*overrides), here)
 
 
@@ -87,7 +87,7 @@ def test_float32_is_float32_unless_a_run_is_fast() -> None:
     "override", ["fast=true", "trainer.benchmark=true", "trainer.precision=16-mixed"]
 )
 def test_what_is_for_gpus_is_refused_elsewhere(override: str, tiny) -> None:
-    with pytest.raises(InputError, match=f"^{override} is for GPUs, .*; choose trainer=gpu"):
+    with refused(f"^{override} is for GPUs, .*; choose trainer=gpu"):
         train(tiny(override), {})
 
 
@@ -139,13 +139,12 @@ def test_cudnn_searches_where_shapes_are_fixed(
     if sizes == 2:
         (root / "val" / "b" / "1.jpg").write_bytes(jpeg(photo(48, 40)))
     options = f"""model=mini data=folder data.root={root} data.batch_size=4 data.resize_px=10
-        data.crop_px=8 optim=plain trainer.max_epochs=1 trainer.benchmark=true logger=none
-        runs_dir={tmp_path}/runs cache_dir={tmp_path}/cache"""
+        data.crop_px=8 optim=plain trainer.max_epochs=1 trainer.benchmark=true logger=none"""
     if protocol == "sized":
         options += f" evaluation=center evaluation.center._target_={__name__}.sized_by_the_image"
     else:
         options += f" evaluation={protocol}"
-    train(compose_config(*options.split()), {})
+    train(compose_config(*options.split(), *places(tmp_path)), {})
     assert searches == [sizes == 1 or protocol in ("center", "ten_view")]
     assert not torch.backends.cudnn.benchmark
 

@@ -10,23 +10,22 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import TINY, compose_config
+from conftest import TINY, compose_config, places
 from rectifiers.runs.folder import Outcome
 from rectifiers.runs.trust import kept_text
 from rectifiers.runtime.distributed import world
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build
 from rectifiers.training.checks import checked_functions
 from rectifiers.training.module import Classifier
 from rectifiers.training.train import open_together, train
 from rectifiers.training.train import test as run_tests
+from refusals import refused
 
 SHORT = (*TINY, "trainer.max_epochs=1", "evaluation=center")
 
 
 def trained(place: Path, *overrides: str) -> Outcome:
-    places = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
-    return train(compose_config(*SHORT, *places, *overrides), {"data": "digits"})
+    return train(compose_config(*SHORT, *places(place), *overrides), {"data": "digits"})
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +44,7 @@ def finished(tmp_path_factory) -> Outcome:
 def test_a_checkpoint_alone_gives_the_runs_answers(overrides, tmp_path: Path) -> None:
     typed = tuple(o for o in SHORT if not o.startswith(("model.", "model=")))
     typed = (*typed, *overrides) if "model=resnet20" in overrides else (*SHORT, *overrides)
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
-    config = compose_config(*typed, *places)
+    config = compose_config(*typed, *places(tmp_path))
     run = train(config, {"data": "digits"})
     alone = shutil.copy(run.path.with_name("last.ckpt"), tmp_path / "alone.ckpt")
     loaded = Classifier.load_from_checkpoint(alone)
@@ -117,22 +115,21 @@ def test_what_a_checkpoint_may_not_ask_is_refused(
     change, reason: str, finished: Outcome, tmp_path: Path
 ) -> None:
     path = changed(finished, tmp_path, change)
-    with pytest.raises(InputError, match=reason) as refused:
+    with refused(reason):
         Classifier.load_from_checkpoint(path)
-    assert "\n" not in str(refused.value)
 
 
 def test_weights_that_are_none_are_refused(finished: Outcome, tmp_path: Path) -> None:
     content = torch.load(finished.path.with_name("last.ckpt"), weights_only=True)
     content["state_dict"] = dict.fromkeys(content["state_dict"], 3)
     torch.save(content, tmp_path / "numbers.ckpt")
-    with pytest.raises(InputError, match="cannot be read"):
+    with refused("cannot be read"):
         Classifier.load_from_checkpoint(tmp_path / "numbers.ckpt")
 
 
 @pytest.mark.parametrize("name", ["missing.ckpt", "."])
 def test_a_path_without_a_file_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"give the last\.ckpt of a run"):
+    with refused(r"give the last\.ckpt of a run"):
         Classifier.load_from_checkpoint(tmp_path / name)
 
 
@@ -152,7 +149,7 @@ class Mine(torch.nn.PReLU):
 """
     (tmp_path / "my_trusted.py").write_text(source)
     path = changed(finished, tmp_path, with_config("activation._target_", "my_trusted.Mine"))
-    with pytest.raises(InputError, match=r"changed\.ckpt: .*add trust=\[my_trusted\]$"):
+    with refused(r"changed\.ckpt: .*add trust=\[my_trusted\]$"):
         Classifier.load_from_checkpoint(path)
     monkeypatch.syspath_prepend(tmp_path)
     loaded = Classifier.load_from_checkpoint(path, trust=["my_trusted"])

@@ -75,21 +75,6 @@ def test_groups_and_their_parameters_have_names(kind) -> None:
         assert all(one is other for one, other in zip(named, group["params"], strict=True))
 
 
-def test_a_state_without_names_goes_on() -> None:
-    """As checkpoints have it that were written before groups had names."""
-    (plain, first), (net, optimizer) = begun("NCHW", False), begun("NCHW", False)
-    step(plain, first, 1)
-    state = first.state_dict()
-    for group in state["param_groups"]:
-        del group["name"], group["param_names"]
-    net.load_state_dict(plain.state_dict())
-    optimizer.load_state_dict(state)
-    step(plain, first, 2)
-    step(net, optimizer, 2)
-    for one, other in zip(plain.parameters(), net.parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
 @pytest.mark.parametrize("fused", [False, True])
 def test_every_parameter_has_momentum(fused: bool) -> None:
     """Two steps with gradients of 1 move a parameter by lr (1 + (1 + momentum)). With a decay of

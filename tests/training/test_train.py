@@ -18,7 +18,7 @@ import pytest
 import torch
 from pytorch_lightning.callbacks import Callback
 
-from conftest import TINY, compose_config, numbers, same_bits, weights
+from conftest import TINY, compose_config, numbers, places, same_bits, weights
 from cutting import cut
 from made_up import altered
 from photos import write_folder
@@ -31,6 +31,7 @@ from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.train import Outcome, train
+from refusals import refused
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
 
@@ -83,10 +84,9 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
 
 
 def test_combined_testing_averages_both_in_one_pass(tmp_path, monkeypatch):
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     both = ("evaluation=[dense_multi_scale,multi_view,dense_and_multi_view]",)
     sizes = ("data.dense_scales_px=[8,11]", "data.view_scales_px=[8,10,12]")
-    options = (*MINI[:3], "logger=none", "trainer.max_epochs=1", *both, *sizes, *places)
+    options = (*MINI[:3], "logger=none", "trainer.max_epochs=1", *both, *sizes, *places(tmp_path))
     passes = []
 
     def counted(*arguments: Any, **settings: Any) -> Any:
@@ -135,13 +135,13 @@ def test_terminal_shows_no_bar_unasked(tiny, monkeypatch) -> None:
 
 @pytest.mark.parametrize("key", ["limit_train_batches", "overfit_batches"])
 def test_less_than_a_batch_is_refused(tiny, key: str) -> None:
-    with pytest.raises(InputError, match=rf"^trainer\.{key}=0\.001 .* trainer\.{key}=1$"):
+    with refused(rf"^trainer\.{key}=0\.001 .* trainer\.{key}=1$"):
         train(tiny(f"trainer.{key}=0.001"), CHOICES)
 
 
 def test_what_lightning_refuses_is_bad_input(tiny) -> None:
     mode = ("callbacks=early_stopping", "callbacks.early_stopping.mode=most")
-    with pytest.raises(InputError, match=r"most"):
+    with refused(r"most"):
         train(tiny(*mode), CHOICES)
 
 
@@ -207,7 +207,7 @@ def test_an_added_protocol_leaves_the_training_facts(tiny) -> None:
     assert numbers(whole.record)["protocols"] == numbers(second.record)["protocols"]
     (first.path.parent / "last.ckpt").unlink()
     again = "+evaluation.twice={_target_:rectifiers.evaluation.protocols.center,scale_px:10}"
-    with pytest.raises(InputError, match=r"evaluation=\[twice\] needs .*last\.ckpt"):
+    with refused(r"evaluation=\[twice\] needs .*last\.ckpt"):
         train(tiny("evaluation=[]", again), CHOICES)
     assert records.load(first.path) == second.record
 
@@ -238,7 +238,7 @@ def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch) -> None:
         raise InputError("no such network")
 
     monkeypatch.setattr("rectifiers.training.build.build_network", refuse)
-    with pytest.raises(InputError, match="no such network"):
+    with refused("no such network"):
         train(tiny("rerun=true"), CHOICES)
     assert first.path.exists()
 
@@ -249,12 +249,12 @@ def test_an_unusable_checkpoint_is_refused_and_kept(tiny) -> None:
     whole = torch.load(last, weights_only=True)
     first.path.unlink()
     last.write_bytes(last.read_bytes()[:1000])
-    with pytest.raises(InputError, match=r"last\.ckpt cannot be read.*remove it"):
+    with refused(r"last\.ckpt cannot be read.*remove it"):
         train(tiny(), CHOICES)
     assert last.stat().st_size == 1000
     AtomicCheckpointIO().save_checkpoint({**whole, "state_dict": {}}, last)
     (last.parent / "previous.ckpt").unlink(missing_ok=True)
-    with pytest.raises(InputError, match="the weights are of another network"):
+    with refused("the weights are of another network"):
         train(tiny(), CHOICES)
 
 
@@ -275,7 +275,7 @@ DROPS += ("trainer.max_epochs=7", "model.norm=batch", "evaluation=[center]")
 def whole(tmp_path_factory) -> Outcome:
     """A run that nothing interrupts, whose rate drops."""
     place = tmp_path_factory.mktemp("whole")
-    config = compose_config(*DROPS, f"runs_dir={place}/runs", f"cache_dir={place}/cache")
+    config = compose_config(*DROPS, *places(place))
     outcome = train(config, CHOICES)
     assert outcome.record.drop_epochs
     assert len({row["lr"] for row in outcome.record.history}) > 2
@@ -341,7 +341,7 @@ def test_data_with_another_hash_are_refused(tiny, tmp_path: Path) -> None:
     pin = first.record.science["data"]["content"]
     assert not train(tiny(*options, f"data.content={pin}"), CHOICES).fresh
     shutil.copy(tmp_path / "photos/train/b/1.jpg", tmp_path / "photos/train/a/0.jpg")
-    with pytest.raises(InputError, match=rf"data\.content={pin} is not the hash of the data,"):
+    with refused(rf"data\.content={pin} is not the hash of the data,"):
         train(tiny(*options, f"data.content={pin}", "seed=1"), CHOICES)
     changed = train(tiny(*options), CHOICES)
     assert changed.fresh
@@ -352,7 +352,7 @@ def test_data_with_another_hash_are_refused(tiny, tmp_path: Path) -> None:
 def test_a_vector_preprocess_needs_a_vector_network(tiny, tmp_path: Path) -> None:
     reduced = train(tiny("preprocess=pca_reduce", "preprocess.k=20"), CHOICES)
     assert reduced.record.init_report[0].fan_in == 20
-    with pytest.raises(InputError, match=r"conv1 needs an image.*choose model=mlp"):
+    with refused(r"conv1 needs an image.*choose model=mlp"):
         train(compose_config("preprocess=pca", f"cache_dir={tmp_path}"), CHOICES)
 
 
@@ -387,7 +387,7 @@ def test_run_leaves_the_process_as_before(tiny, logger: str) -> None:
 
 def test_a_hanging_loader_ends_the_run(tiny, monkeypatch) -> None:
     monkeypatch.setattr(TrainDataset, "__getitems__", lambda self, items: time.sleep(60))
-    with pytest.raises(InputError, match=r"timeout_s=1 went by .* the same command goes on"):
+    with refused(r"timeout_s=1 went by .* the same command goes on"):
         train(tiny("data.num_workers=1", "timeout_s=1"), CHOICES)
 
 

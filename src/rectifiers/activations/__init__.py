@@ -15,6 +15,7 @@ Examples:
 
 import difflib
 import inspect
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -357,8 +358,8 @@ def as_module(activation: nn.Module | str | Callable[..., Any]) -> nn.Module:
         return Function(activation, getattr(activation, "__name__", repr(activation)))
     else:
         raise InputError(
-            f"activation {activation!r} is no activation; give a module such as nn.ReLU(), a "
-            "function of tensors, or a name such as gelu"
+            f"activation {reprlib.repr(activation)} is no activation; give a module such as "
+            "nn.ReLU(), a function of tensors, or a name such as gelu"
         )
 
     try:

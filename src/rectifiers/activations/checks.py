@@ -33,7 +33,7 @@ def check_activation(activation: nn.Module, channels: int, sides: Sequence[int] 
             weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
             (gradient,) = torch.autograd.grad(y, z, weights, materialize_grads=True)
     except Exception as error:  # a user's activation may raise anything
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = str(error) or type(error).__name__
         raise InputError(
             f"{name} cannot be applied to {list(x.shape)} with a gradient ({reason}); give one "
             "that works on any number of images, by torch's functions alone"

@@ -67,9 +67,8 @@ def resolve(config: DictConfig) -> RunConfig:
         _check_packages(plain)
         return RunConfig.of({str(key): value for key, value in plain.items()})
     except OmegaConfBaseException as error:
-        reason = " ".join(str(error).split())
         raise InputError(
-            f"the configuration cannot be resolved: {reason}", status=2, on_all_ranks=True
+            f"the configuration cannot be resolved: {error}", status=2, on_all_ranks=True
         ) from error
     except InputError as error:
         error.status, error.on_all_ranks = 2, True

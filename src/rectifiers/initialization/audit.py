@@ -130,9 +130,8 @@ def audit(model: nn.Module, example_input: Any) -> AuditReport:
     except InputError:
         raise
     except Exception as error:
-        words = " ".join(str(error).split())
         raise InputError(
-            f"{name} cannot be differentiated ({type(error).__name__}: {words}); give the model "
+            f"{name} cannot be differentiated ({type(error).__name__}: {error}); give the model "
             "without what hinders it, such as checkpointing"
         ) from error
     rows = [_row(trace, call, flows) for call in trace.calls.values()]

@@ -1,6 +1,7 @@
 """The arguments of a forward method, from an example of any usual form, and what is refused."""
 
 import inspect
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -123,7 +124,9 @@ def check(model: nn.Module, example: tuple[Any, ...]) -> None:
             f"model={model.__name__} is a class; give a network, as {model.__name__}()"
         )
     if not isinstance(model, nn.Module):
-        raise InputError(f"model={model!r} is no module; give a network such as nn.Sequential(...)")
+        raise InputError(
+            f"model={reprlib.repr(model)} is no module; give a network such as nn.Sequential(...)"
+        )
     inputs = [x for x in example if isinstance(x, Tensor)]
     numbers = [x for x in inputs if x.is_floating_point()]
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):

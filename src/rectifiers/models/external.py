@@ -1,6 +1,7 @@
 """Networks that are no chains of rows: any module, made by a function of (activation, classes,
 channels, input_px)."""
 
+import reprlib
 from collections.abc import Callable
 from typing import Literal
 
@@ -111,7 +112,9 @@ def _count_multiply_adds(
     """Return the multiply-adds of one image [channels, px, px], and refuse what is no classifier of
     images."""
     if not isinstance(module, nn.Module):
-        raise InputError(f"model._target_={name} returns {module!r}; it must return a torch module")
+        raise InputError(
+            f"model._target_={name} returns {reprlib.repr(module)}; it must return a torch module"
+        )
     with FlopCounterMode(display=False) as flops, torch.no_grad():
         try:
             scores = module.eval()(torch.zeros(1, *image))

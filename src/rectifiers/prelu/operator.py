@@ -33,7 +33,7 @@ from rectifiers.runtime.torch_internals import (
 
 MIN_NUMBERS = 2**14  # below, calling the kernel takes longer than torch's whole operation
 MIN_SLOPE, MAX_SLOPE = 2.0**-10, 1.0  # the slopes for which the input is recomputed from the output
-PLAIN = frozenset({Tensor, nn.Parameter})
+PLAIN = (Tensor, nn.Parameter)  # no set, which the compiler of torch 2.8 cannot follow
 
 LIBRARY = torch.library.Library("rectifiers", "DEF")
 LIBRARY.define("prelu(Tensor x, Tensor slopes) -> Tensor")
@@ -53,7 +53,7 @@ def has_kernel(dtype: torch.dtype) -> bool:
 
 def is_plain(*tensors: Any) -> bool:
     """Return whether all are torch's own tensors: none is fake, a subclass or no tensor."""
-    return PLAIN.issuperset(map(type, tensors))
+    return all(type(x) in PLAIN for x in tensors)
 
 
 def is_invertible(low: float, high: float) -> bool:

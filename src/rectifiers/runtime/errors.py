@@ -4,7 +4,7 @@ INTERRUPTED = 130  # the shell's exit status after Ctrl-C
 
 
 class InputError(Exception):
-    """Raised if an input cannot be used. The message is one sentence with key, value and remedy.
+    """Raised if an input cannot be used. The message is one line with key, value and remedy.
 
     on_all_ranks: whether all processes of a run raise the error, so that they can continue together
         with the next run.
@@ -21,7 +21,9 @@ class InputError(Exception):
     def __init__(self, message: str, *, on_all_ranks: bool = False, status: int = 1) -> None:
         # a DataLoader's worker sends an error as its whole traceback, with the sentence at its end
         _, marker, sentence = message.rpartition(f"{type(self).__name__}: ")
-        super().__init__(sentence.strip() if marker else message)
+        # what a message quotes, such as a tensor or an error of torch's, may have several lines
+        lines = map(str.strip, (sentence if marker else message).splitlines())
+        super().__init__(" ".join(filter(None, lines)))
         self.on_all_ranks, self.status = on_all_ranks, status
 
 

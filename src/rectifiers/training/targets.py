@@ -5,6 +5,7 @@ import inspect
 import json
 import pkgutil
 import re
+import reprlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -159,7 +160,9 @@ def _activation_factory(function: Callable[..., Any], target: Target) -> Activat
         except Exception as error:
             raise InputError(f"{name} cannot be built: {error!r}") from error
         if not isinstance(activation, nn.Module):
-            raise InputError(f"{name} gives {activation!r}; it must return a torch module")
+            raise InputError(
+                f"{name} gives {reprlib.repr(activation)}; it must return a torch module"
+            )
         return activation
 
     return ByLayer(build_activation) if takes_layer else build_activation

@@ -306,8 +306,7 @@ def translate_errors(config: RunConfig, place: World) -> Iterator[None]:
     try:
         yield
     except MisconfigurationException as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"Lightning's Trainer: {reason}", on_all_ranks=True) from error
+        raise InputError(f"Lightning's Trainer: {error}", on_all_ranks=True) from error
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import compose_config, require
+from conftest import compose_config, places, require
 from rectifiers.data.imagenet import imagenet, is_pinned, locked_outs
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.train import train
+from refusals import refused
 
 OVERRIDES = """
 data=imagenet data.val_per_class=2 model=mlp model.depth=2 model.hidden=16
@@ -36,14 +36,13 @@ def unpinned(prepared: Path, tmp_path: Path) -> Path:
 def test_unpinned_data_never_pass_for_pinned(prepared, unpinned, tmp_path) -> None:
     """Not its record, not its preprocessing, and no protocol that is added later: the manifest may
     claim any hash."""
-    folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
-    loose = (*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *folders)
+    loose = (*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *places(tmp_path))
     first = train(compose_config(*loose), {})
     assert first.record.provenance.data == f"unpinned-{imagenet(str(prepared)).digest}"
     assert not train(compose_config(*loose), {}).fresh
-    with pytest.raises(InputError, match=r"data\.allow_unpinned=true"):
-        train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
-    second = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
+    with refused(r"data\.allow_unpinned=true"):
+        train(compose_config(*SHRUNK, f"data.root={unpinned}", *places(tmp_path)), {})
+    second = train(compose_config(*SHRUNK, f"data.root={prepared}", *places(tmp_path)), {})
     assert second.fresh
     assert second.path != first.path
     assert second.record.provenance.data_pinned is True
@@ -52,7 +51,7 @@ def test_unpinned_data_never_pass_for_pinned(prepared, unpinned, tmp_path) -> No
     hashes = [outcome.record.provenance.statistics for outcome in (first, second)]
     assert hashes[0] != hashes[1]
     mixed = (*loose, f"data.content={second.record.provenance.data}", "evaluation=ten_view")
-    with pytest.raises(InputError, match=r"data\.content=\w+ is not the hash of the data, which"):
+    with refused(r"data\.content=\w+ is not the hash of the data, which"):
         train(compose_config(*mixed), {})
 
 
@@ -61,7 +60,7 @@ def test_changed_labels_are_refused(prepared: Path, tmp_path: Path) -> None:
     index = np.load(root / "train" / "index.npy")
     index["label"] = 0
     np.save(root / "train" / "index.npy", index)
-    with pytest.raises(InputError, match=r"train/index\.npy is not what was.*pull the data again"):
+    with refused(r"train/index\.npy is not what was.*pull the data again"):
         imagenet(str(root))
 
 
@@ -130,5 +129,5 @@ def test_without_git_the_present_lock_counts(tmp_path: Path) -> None:
 def test_an_unreadable_lock_is_reported_in_one_sentence(tmp_path: Path) -> None:
     for text in ("stages: 3", "{", "- 1", "stages: {a: {outs: [{path: x}]}}"):
         (tmp_path / "dvc.lock").write_text(text)
-        with pytest.raises(InputError, match=r"dvc\.lock cannot be read .*restore it from git"):
+        with refused(r"dvc\.lock cannot be read .*restore it from git"):
             locked_outs(tmp_path / "dvc.lock")

@@ -25,7 +25,7 @@ from rectifiers.data.imagenet.prepare import prepare, to_stored
 from rectifiers.data.imagenet.shards import different_files
 from rectifiers.data.images import read_rgb
 from rectifiers.data.sources import folder
-from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 OPTIONS = {"store": "plain", "shard_bytes": 131072, "threads": 1}
 
@@ -176,7 +176,7 @@ def test_preparations_exclude_each_other(miniature: Expected, tmp_path: Path) ->
     part.mkdir()
     held = os.open(part, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    with pytest.raises(InputError, match=r"it\.part is in use by another preparation"):
+    with refused(r"it\.part is in use by another preparation"):
         prepare(miniature, tmp_path / "it", **OPTIONS)
     os.close(held)
 
@@ -239,7 +239,7 @@ CHANGES = [
 @pytest.mark.parametrize(("role", "change", "sentence"), CHANGES)
 def test_bad_archive_leaves_nothing(role, change, sentence, miniature, tmp_path) -> None:
     expected = rebuilt(miniature, tmp_path, role, change)
-    with pytest.raises(InputError, match=sentence):
+    with refused(sentence):
         prepare(expected, tmp_path / "it", **OPTIONS)
     assert not (tmp_path / "it").exists()
     assert not (tmp_path / "it.part").exists()
@@ -288,7 +288,7 @@ def test_a_transcoder_that_changes_pixels_is_refused() -> None:
     unsupported = to_stored(original, "it", lambda _: None)
     assert (unsupported.body, unsupported.way) == (original, "kept")
     other = MINIATURE.encoded(255 - PIXELS, None)
-    with pytest.raises(InputError, match=r"storing it would change its pixels, .*store=plain"):
+    with refused(r"storing it would change its pixels, .*store=plain"):
         to_stored(original, "it", lambda _: other)
     called: list[bytes] = []
     to_stored(MINIATURE.encoded(PIXELS, "cmyk"), "it", called.append)
@@ -297,7 +297,7 @@ def test_a_transcoder_that_changes_pixels_is_refused() -> None:
 
 def test_tiled_store_needs_the_c_library(miniature, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(jpeg, "unavailable_reason", lambda: "it is not built; call make native")
-    with pytest.raises(InputError, match=r"data\.store=tiled needs the C extension,.*store=plain"):
+    with refused(r"data\.store=tiled needs the C extension,.*store=plain"):
         prepare(miniature, tmp_path / "it", **OPTIONS | {"store": "tiled"})
     assert not list(tmp_path.iterdir())
 
@@ -325,5 +325,5 @@ def deep() -> bytes:
     ],
 )
 def test_a_broken_image_is_named(body: bytes, why: str) -> None:
-    with pytest.raises(InputError, match=rf"^x\.tar: it\.JPEG cannot be read .*({why})"):
+    with refused(rf"^x\.tar: it\.JPEG cannot be read .*({why})"):
         to_stored(body, "x.tar: it.JPEG", None)

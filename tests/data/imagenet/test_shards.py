@@ -19,6 +19,7 @@ from rectifiers.data.imagenet.shards import MANIFEST, ShardSplit, read_manifest
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
+from refusals import refused
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def opened(root: Path) -> ShardSplit:
 
 def test_a_manifest_of_absurd_size_is_refused_unread(copied: Path) -> None:
     os.truncate(copied / MANIFEST, 2**40)  # sparse, so that it takes no disk
-    with pytest.raises(InputError, match=r"manifest.json cannot be read .*larger than 16,777,216"):
+    with refused(r"manifest.json cannot be read .*larger than 16,777,216"):
         read_manifest(copied)
 
 
@@ -55,14 +56,14 @@ def test_a_missing_or_truncated_file_is_named(copied: Path) -> None:
     shard = copied / "train" / "shard-00000.bin"
     body = shard.read_bytes()
     shard.write_bytes(body[:100])
-    with pytest.raises(InputError, match=r"shard-00000\.bin is cut short; pull the data again"):
+    with refused(r"shard-00000\.bin is cut short; pull the data again"):
         split.encoded(3)
-    with pytest.raises(InputError, match=rf"shard-00000\.bin has 100 bytes and not {len(body):,}"):
+    with refused(rf"shard-00000\.bin has 100 bytes and not {len(body):,}"):
         opened(copied)
     shard.unlink()
-    with pytest.raises(InputError, match=r"shard-00000\.bin is missing.*prepare the archives"):
+    with refused(r"shard-00000\.bin is missing.*prepare the archives"):
         opened(copied)
-    with pytest.raises(InputError, match=r"shard-00000\.bin cannot be read"):
+    with refused(r"shard-00000\.bin cannot be read"):
         pickle.loads(pickle.dumps(split)).encoded(3)
 
 
@@ -75,7 +76,7 @@ def test_index_beyond_the_shards_is_refused(columns: dict[str, int], copied: Pat
     for name, value in columns.items():
         index[name][0] = value
     np.save(copied / "train" / "index.npy", index)
-    with pytest.raises(InputError, match=r"index\.npy does not fit the shards beside it"):
+    with refused(r"index\.npy does not fit the shards beside it"):
         opened(copied)
 
 
@@ -83,10 +84,10 @@ def test_an_index_of_another_kind_is_refused(copied: Path) -> None:
     path = copied / "train" / "index.npy"
     size = path.stat().st_size
     path.write_bytes(b"x" * size)
-    with pytest.raises(InputError, match=r"index\.npy cannot be read"):
+    with refused(r"index\.npy cannot be read"):
         opened(copied)
     np.save(path, np.zeros((size - 128) // 8))
-    with pytest.raises(InputError, match=r"index\.npy (does not fit|has)"):
+    with refused(r"index\.npy (does not fit|has)"):
         opened(copied)
 
 
@@ -117,7 +118,7 @@ def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
     with open(copied / "train" / "shard-00000.bin", "r+b") as file:
         file.seek(int(row["offset"]))
         file.write(bytes(50))
-    with pytest.raises(InputError, match=r"image 7 of .*from byte \d+\) is not what .*see make"):
+    with refused(r"image 7 of .*from byte \d+\) is not what .*see make"):
         split.image(7)
 
 
@@ -128,7 +129,7 @@ def test_bad_validation_image(copied: Path, tmp_path: Path) -> None:
     with open(copied / "val" / "shard-00000.bin", "r+b") as file:
         file.seek(int(row["offset"]) + 9)
         file.write(bytes(50))
-    with pytest.raises(InputError, match=r"^image 7 of .*val .* is not what was written"):
+    with refused(r"^image 7 of .*val .* is not what was written"):
         imagenet(str(copied)).inspected(tmp_path / "cache")
 
 
@@ -153,7 +154,7 @@ def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path
     change(manifest)
     for text in (json.dumps(manifest), "[" * 100_000):
         (copied / MANIFEST).write_text(text)
-        with pytest.raises(InputError, match=r"manifest\.json cannot be read.*prepare the arch"):
+        with refused(r"manifest\.json cannot be read.*prepare the arch"):
             read_manifest(copied)
 
 
@@ -168,7 +169,7 @@ def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path
 def test_a_pipe_is_not_waited_for(name: str, sentence: str, copied: Path) -> None:
     (copied / name).unlink()
     os.mkfifo(copied / name)
-    with pytest.raises(InputError, match=sentence):
+    with refused(sentence):
         imagenet(root=str(copied))
 
 
@@ -180,6 +181,6 @@ def test_a_link_elsewhere_shows_nothing(copied: Path, tmp_path: Path) -> None:
     secret.write_bytes(b"secret".ljust(shard.stat().st_size))
     shard.unlink()
     shard.symlink_to(secret)
-    with pytest.raises(InputError, match="is not what was written there") as refused:
+    with refused("is not what was written there") as raised:
         opened(copied).encoded(0)
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(raised.value)
