@@ -53,7 +53,10 @@ def has_kernel(dtype: torch.dtype) -> bool:
 
 def is_plain(*tensors: Any) -> bool:
     """Return whether all are torch's own tensors: none is fake, a subclass or no tensor."""
-    return all(type(x) in PLAIN for x in tensors)
+    for tensor in tensors:  # noqa: SIM110 - all() takes twice as long, before each call
+        if type(tensor) not in PLAIN:
+            return False
+    return True
 
 
 def is_invertible(low: float, high: float) -> bool:
