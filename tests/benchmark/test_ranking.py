@@ -1,6 +1,7 @@
 """Selection, places, ties and admission of entries whose order is known, and the leaderboard."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -222,6 +223,31 @@ def test_places_do_not_depend_on_order(order: list[str]) -> None:
     rows = re.findall(r"^\| (\w+) \| (\d to \d|\d|-) \| .*\(", page, re.MULTILINE)
     names = ("half", "near", "elu", "relu", "identity")
     assert rows == list(zip(names, ("1", "2", "3 to 4", "3 to 4", "-"), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [
+        ("LEADERBOARD.md", "| 0.88 ("),
+        ("LEADERBOARD.md", "| -0.60 ("),
+        ("SHORTCUTS.md", "do in 0.0 %"),
+        ("SHORTCUTS.md", "| -0.60 ("),
+    ],
+)
+def test_check_refuses_a_number_changed_by_hand(
+    call, tmp_path: Path, monkeypatch, page: str, number: str
+) -> None:
+    entries = {"elu": results("elu", [4.4] * 5), "relu": results("relu", [5.0] * 5)}
+    monkeypatch.setattr(filed, "load_all", lambda folder: entries)
+    monkeypatch.setattr(filed, "WITHOUT_COMMIT", tuple(entries))
+    assert call("scripts/benchmark.py", "leaderboard", "--results", tmp_path).returncode == 0
+    assert call("scripts/benchmark.py", "check", "--results", tmp_path).returncode == 0
+    path = tmp_path / page
+    text = path.read_text()
+    assert number in text
+    path.write_text(text.replace(number, number.replace("0", "9"), 1))
+    done = call("scripts/benchmark.py", "check", "--results", tmp_path)
+    assert (done.returncode, str(path) in done.stderr) == (1, True)
 
 
 def test_admission_needs_the_whole_interval() -> None:
