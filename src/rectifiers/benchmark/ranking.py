@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, exp
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from rectifiers.benchmark.entries import (
     select,
     val_errors,
 )
-from rectifiers.results.documents import Table, listed, literal, markdown
+from rectifiers.results.documents import listed, literal, markdown, render
 from rectifiers.results.statistics import Mean, holm, mean_of
 
 DRAWS = 2000
@@ -35,39 +36,6 @@ REFERENCE = "relu"  # with He's gain
 BASELINES = ("relu", "prelu", "gelu", "silu")  # that cards compare with
 LEAST_ERROR_PCT = 0.01  # whose logarithm is finite
 POWER = 2.8  # standard normal quantiles of .975 and of .8, added: a test that finds 4 of 5 effects
-
-HEAD = """# The rectifier benchmark
-
-Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
-edit. [docs/benchmark.md](../docs/benchmark.md) has the rules.
-
-- **entry**: an activation. It has He initialisation unless its name adds another one.
-- **error / ReLU's**: the mean test error divided by ReLU's, as a geometric mean over the tasks.
-  Below 1 is better than ReLU.
-- **place**: the places that an entry may have. Those before it have clearly less error, and those
-  behind it clearly more, by tests at 5 % that are corrected for the number of pairs.
-- **diverged**: of the judged runs on these tasks, those that ended in numbers that are not finite.
-- **the tasks** (mlp, conv6, ...): the mean test error in percent. 90.00 is guessing, with which a
-  run that diverges counts. The tables below have each task's data, seeds and differences.
-- **trains to depth**: at this depth and at all smaller ones at least half of the seeds train. A
-  seed trains if the mean training loss of an epoch falls below {reach} (guessing: 2.30). 0: not
-  even at the smallest.
-- **step / ReLU's**: the CPU time of a training step divided by ReLU's.
-
-Each entry trains at the best learning rate of its own search. The rule and the budget of the
-search are the same for all entries of a task. Where "or" names another rate, the search cannot
-tell the two apart: their validation errors differ by at most one standard error. Differences from
-ReLU are paired by seed. Intervals are not corrected for their number.
-"""
-ORIGIN = """Benchmark {spec.version} ({spec.hash}). [All runs](benchmark/runs.csv) have the sha256
-`{digest}`. [To cite it](../docs/benchmark.md#cite).
-"""
-TABLES: dict[Size, str] = {
-    "quick": "Trained for 5 to 20 epochs. The tasks on MNIST-1D are tested on 4,000 signals.",
-    "full": "",
-    "late": "Trained for four times the epochs, at rates that were searched at this length, and "
-    "tested on 40,000 signals that no other task has.",
-}
 
 
 def bootstrap(results: EntryResults, task: str) -> np.ndarray:
@@ -263,46 +231,49 @@ def ranked_tasks(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
 def leaderboard(entries: Mapping[str, EntryResults], digest: str) -> str:
     """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked.
     digest: the sha256 of the CSV of all runs."""
-    spec = benchmark()
-    parts = [HEAD.format(reach=spec.reach), ORIGIN.format(spec=spec, digest=digest)]
+    sections = []
     for size in SIZES:
-        tasks = spec.of_size(size)
+        tasks = benchmark().of_size(size)
         present = {name: e for name, e in entries.items() if tasks.keys() & set(e.tasks())}
         if present:
-            parts.append(f"## {size.capitalize()} tasks\n")
-            parts += [f"{TABLES[size]}\n"] if TABLES[size] else []
-            parts += [f"{text}\n"] if size == "late" and (text := early_and_late(present)) else []
-            parts += _size_tables(present, size)
-    return "\n".join(parts)
+            sections.append(_section(present, size))
+    return render("leaderboard", spec=benchmark(), digest=digest, sections=sections)
 
 
-def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
-    """Return what is not admitted, the places, a table for each task that has run, and gaps."""
-    rule, tasks = benchmark().admission, benchmark().of_size(size)
+def _section(entries: Mapping[str, EntryResults], size: Size) -> dict[str, Any]:
+    """Return what the page says of a size: tables as Markdown, those of the tasks by name; what
+    there is nothing to say of is empty."""
+    tasks = benchmark().of_size(size)
     present = [name for name in tasks if any(name in e.tasks() for e in entries.values())]
-    parts = []
-    if refused := [check for check in admissions(entries, tasks) if not check.is_admitted]:
-        reason = f"`{rule.worse}` is not clearly worse than `{rule.better}` there"
-        parts += [f"Tasks that do not count, because {reason}:\n", admission_table(refused)]
-    if ranked := ranked_tasks(entries, size):
-        parts += _places(entries, ranked, size)
-    else:
-        parts.append(f"No ranking: no error task that counts has all results of `{REFERENCE}`.\n")
-    parts += [_task_table(entries, task) for task in present]
+    refused = [check for check in admissions(entries, tasks) if not check.is_admitted]
+    ranked = ranked_tasks(entries, size)
+    places, controls = _places(entries, ranked, size) if ranked else ("", "")
+    return {
+        "size": size,
+        "early_and_late": early_and_late(entries) if size == "late" else None,
+        "refused": admission_table(refused) if refused else "",
+        "places": places,
+        "controls": controls,
+        "tasks": {task: _task_table(entries, task) for task in present},
+        "incomplete": _gaps(entries, present),
+    }
 
-    gaps = []
+
+def _gaps(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> str:
+    """Return the table of the entries that are incomplete on some of the tasks."""
+    rows = []
     for name, results in entries.items():
-        missing = {task: results.gap(task) for task in present}
+        missing = {task: results.gap(task) for task in tasks}
         reasons = [f"{task}: {literal(gap)}" for task, gap in missing.items() if gap]
         if reasons:
-            gaps.append([name, "; ".join(reasons)])
-    if gaps:
-        parts += ["### Incomplete\n", markdown(("entry", "missing"), gaps)]
-    return parts
+            rows.append([name, "; ".join(reasons)])
+    return markdown(("entry", "missing"), rows) if rows else ""
 
 
-def _places(entries: Mapping[str, EntryResults], tasks: Sequence[str], size: Size) -> list[str]:
-    """Return the table of places, and that of the controls."""
+def _places(
+    entries: Mapping[str, EntryResults], tasks: Sequence[str], size: Size
+) -> tuple[str, str]:
+    """Return the table of places, and that of the controls; empty without one."""
     ranks = Ranking.of(entries, tasks)
     asks_depth = bool(benchmark().of_size(size, is_error=False))
     head = ["entry", "place", "error / ReLU's (95 % CI)", *(f"{task}, %" for task in tasks)]
@@ -319,11 +290,9 @@ def _places(entries: Mapping[str, EntryResults], tasks: Sequence[str], size: Siz
             cells.append("-" if depth is None else str(depth))
         return [*cells, "-" if results.cost is None else f"{results.cost:.2f}"]
 
-    parts = [markdown(head, [row(name, ranks.place_text(name)) for name in ranks.placed])]
-    if controls := [name for name in ranks.names if name in benchmark().controls]:
-        parts += ["Controls, which are not ranked:\n"]
-        parts += [markdown(head, [row(name, "-") for name in controls])]
-    return parts
+    places = markdown(head, [row(name, ranks.place_text(name)) for name in ranks.placed])
+    controls = [row(name, "-") for name in ranks.names if name in benchmark().controls]
+    return places, markdown(head, controls) if controls else ""
 
 
 def _diverged(runs: Sequence[RunResult]) -> str:
@@ -393,7 +362,7 @@ def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
 
     head = ["entry", "test error, %" if is_error else "seeds that train", "learning rate"]
     head += ["diverged", *(["minus ReLU, points (95 % CI)"] if is_error else [])]
-    return Table(f"{task}: {spec.title} ({spec.seeds} seeds)", 3, head, rows).markdown()
+    return markdown(head, rows)
 
 
 def _loss(run: RunResult, is_error: bool) -> float:
