@@ -13,16 +13,10 @@ from rectifiers.claims.archive import (
     runs_of,
     search_runs,
 )
-from rectifiers.claims.claims import FEWEST, Claim, Search, Test, claims
-from rectifiers.claims.judge import (
-    ClaimResult,
-    Description,
-    TestResult,
-    Verdict,
-    best_rate,
-    describe,
-    rate_means,
-)
+from rectifiers.claims.claims import Claim, Search, claims
+from rectifiers.claims.comparisons import FEWEST, Test
+from rectifiers.claims.judge import ClaimResult, Description, TestResult, Verdict, describe
+from rectifiers.claims.searches import best_rate, rate_means
 from rectifiers.results.documents import TEXT, listed, literal, markdown, render, without_html
 from rectifiers.results.frame import SAME_IMAGES, length_of
 from rectifiers.runs.identity import without

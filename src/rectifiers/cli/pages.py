@@ -16,8 +16,9 @@ from rectifiers.claims import documents as claim_documents
 from rectifiers.claims.claim_page import has_figure
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.criteria import check_criteria
-from rectifiers.claims.judge import ClaimResult, answer, check_rates
+from rectifiers.claims.judge import ClaimResult, answer
 from rectifiers.claims.readme import readme_tables
+from rectifiers.claims.searches import check_rates
 from rectifiers.results import documents, tables
 from rectifiers.results.frame import EXPERIMENTS, RESULTS, described
 from rectifiers.results.frame import known as known_experiments
