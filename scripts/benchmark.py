@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 
 from rectifiers.benchmark.definition import ENTRY_GROUPS, SIZES, Entry, benchmark
-from rectifiers.benchmark.entries import EntryResults, load, load_all, runs_csv, save
+from rectifiers.benchmark.entries import EntryResults, load, load_all, save
 from rectifiers.benchmark.run import check_available, run_entry
 from rectifiers.cli.hints import check_arguments
 from rectifiers.runs.provenance import is_changed
@@ -153,7 +153,7 @@ def write_pages(folder: Path, entries: Mapping[str, EntryResults], check: bool) 
     """Write the list of all runs into the folder of entries, and the leaderboard and what shortcuts
     cost beside it; or with `check` refuse those that do not follow from the entries."""
     from rectifiers.benchmark import cheaper
-    from rectifiers.benchmark.ranking import leaderboard
+    from rectifiers.benchmark.leaderboard import leaderboard, runs_csv
     from rectifiers.results.documents import write_or_check, write_svg
 
     runs = runs_csv(entries)

@@ -13,8 +13,10 @@ from scipy import stats
 from benchmark_made_up import SEARCH, SMALL, results, run, searched
 from rectifiers.benchmark import cheaper as shortcuts
 from rectifiers.benchmark import entries as filed
+from rectifiers.benchmark import leaderboard as board
 from rectifiers.benchmark import ranking
 from rectifiers.benchmark.entries import rival_rate, search, select
+from rectifiers.benchmark.leaderboard import leaderboard
 from rectifiers.benchmark.ranking import (
     Admission,
     Ranking,
@@ -23,7 +25,6 @@ from rectifiers.benchmark.ranking import (
     depth_reached,
     difference,
     early_and_late,
-    leaderboard,
 )
 
 pytestmark = pytest.mark.usefixtures("small_benchmark")
@@ -70,7 +71,7 @@ def late_benchmark(small_benchmark, monkeypatch) -> None:
     longer = {"size": "late", "early": "easy"}
     tasks = {**SMALL.tasks, "long": SMALL.tasks["easy"].model_copy(update=longer)}
     spec = SMALL.model_copy(update={"tasks": tasks})
-    for module in (filed, ranking):
+    for module in (filed, ranking, board):
         monkeypatch.setattr(module, "benchmark", lambda: spec)
 
 

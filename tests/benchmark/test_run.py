@@ -26,6 +26,7 @@ from rectifiers.benchmark import entries as filed
 from rectifiers.benchmark import run as running
 from rectifiers.benchmark.definition import Benchmark, Entry, benchmark, task_hash
 from rectifiers.benchmark.entries import EntryResults, RunResult, load, save
+from rectifiers.benchmark.leaderboard import runs_csv
 from rectifiers.benchmark.ranking import depth_reached
 from rectifiers.benchmark.run import (
     check_available,
@@ -574,7 +575,7 @@ def test_list_of_runs_is_written_and_checked(complete, call, tmp_path, monkeypat
 def test_list_of_runs_keeps_its_order(complete: EntryResults, seed: int) -> None:
     runs = tuple(random.Random(seed).sample(complete.runs, len(complete.runs)))
     moved = complete.model_copy(update={"runs": runs})
-    assert filed.runs_csv({"elu": moved}) == filed.runs_csv({"elu": complete})
+    assert runs_csv({"elu": moved}) == runs_csv({"elu": complete})
 
 
 @pytest.mark.parametrize(
