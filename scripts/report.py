@@ -75,10 +75,9 @@ def classes(
     settings: list[str],
     compare: list[str] | None,
     protocol: str | None,
-    out: Path | None,
 ) -> Outcome:
     """Print a run's errors by class from its kept scores, what PReLU changes of them over seeds,
-    and the largest confusions; draw the failures that it was most sure of."""
+    and the largest confusions; draw into its folder the failures that it was most sure of."""
     from rectifiers.cli.finished import check_free, split_trust
 
     trust, arguments = split_trust(settings)
@@ -95,7 +94,7 @@ def classes(
         arms = (first, second)
     numbers, words = class_errors.report(test, [run.record for run in known], arms)
 
-    place = out or found.path.with_name("failures.svg")
+    place = found.path.with_name("failures.svg")
     is_drawn = draw_failures(found.path.parent, place, test.data, numbers, values, trust)
     numbers["picture"] = str(place) if is_drawn else None
     return numbers, f"{words}\n{place}" if is_drawn else words
@@ -261,7 +260,6 @@ OF_CLASSES: dict[str, dict[str, Any]] = {
         "seeds of both (default: PReLU and ReLU with the run's other settings)",
     },
     "--protocol": {"help": "the test protocol (default: ten_view, or one with kept scores)"},
-    "--out": {"type": Path, "help": "the picture (default: failures.svg in the run's folder)"},
 }
 OF_WANDB: dict[str, dict[str, Any]] = {
     "--project": {"default": "rectifiers", "help": "W&B's project (default: rectifiers)"},

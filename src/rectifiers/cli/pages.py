@@ -24,7 +24,7 @@ from rectifiers.results.frame import EXPERIMENTS, RESULTS, described
 from rectifiers.results.frame import known as known_experiments
 from rectifiers.results.run_tables import print_record
 from rectifiers.runs import record as records
-from rectifiers.runs.identity import science
+from rectifiers.runs.identity import arm_hash, science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import say
 from rectifiers.runtime.errors import InputError
@@ -158,7 +158,7 @@ def arms_text(claim: Claim) -> str:
     arms = {}
     for arm, overrides in {**claim.arms, **claim.searched()}.items():
         config, _ = compose_job((f"claim={claim.name}", *overrides))
-        arms[arm] = claim_records.arm_hash(science(config))
+        arms[arm] = arm_hash(science(config))
     return head + yaml.safe_dump({"arms": arms}, sort_keys=True)
 
 
@@ -196,7 +196,7 @@ def write_readme(check: bool) -> Outcome:
     for name, block in readme_tables(claim_results(), claim_runs()).items():
         texts[README] = documents.filled(texts[README], name, block)
 
-    curves = figures.pictured_curves(claim_records.load(RESULTS / "claims", figures.PICTURED))
+    curves = figures.pictured_curves(claim_runs())
     words = figures.picture_description(curves)
     pictures = {}
     for page in figures.INKS:
