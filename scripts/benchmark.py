@@ -8,7 +8,8 @@ python scripts/benchmark.py late                              run the tasks of s
                                                               their entries: hours
 python scripts/benchmark.py leaderboard                       rank results/benchmark/, judge
                                                               shortcuts, and list all runs
-python scripts/benchmark.py check                             check that results follow the rules
+python scripts/benchmark.py check                             check that results follow the rules,
+                                                              and pages from them
 python scripts/benchmark.py admission                         which tasks tell ReLU from identity?
 
 size=quick, the default, takes 10 to 15 minutes on two cores. If a call is interrupted, repeat it
@@ -27,16 +28,15 @@ from functools import partial
 from pathlib import Path
 
 from rectifiers.benchmark.definition import ENTRY_GROUPS, SIZES, Entry, benchmark
-from rectifiers.benchmark.entries import EntryResults, load, load_all, runs_csv, save
+from rectifiers.benchmark.entries import EntryResults, load, load_all, save
 from rectifiers.benchmark.run import check_available, run_entry
 from rectifiers.cli.hints import check_arguments
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.console import cli_errors, say, wide_stdout
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import write_text
 
 RESULTS = Path(__file__).parents[1] / "results"
-BOARD, RUNS = "LEADERBOARD.md", "runs.csv"
+RUNS = "runs.csv"
 IMAGE = re.compile(r"^!\[.*\n\n", re.MULTILINE)  # which a terminal does not show
 
 
@@ -115,7 +115,7 @@ def say_if_changed() -> None:
 
 
 def rank(folder: Path, command: str) -> None:
-    """Check the entries in a folder, and unless that is all, write the leaderboard beside them; or
+    """Check the entries in a folder, and write the pages that are made of them, or compare them; or
     print which tasks are admitted, and fail where one is not."""
     entries = load_all(folder)
     if not entries:
@@ -129,11 +129,9 @@ def rank(folder: Path, command: str) -> None:
     for name, results in entries.items():
         if reason := results.objection():
             raise InputError(f"{folder / name}.json: {reason}")
+    write_pages(folder, entries, check=command == "check")
     if command == "check":
-        check_runs(folder, entries)
         print(f"{len(entries)} entries of benchmark {benchmark().version}")
-    else:
-        write_leaderboard(folder, entries)
 
 
 def print_admission(folder: Path, entries: Mapping[str, EntryResults]) -> None:
@@ -151,48 +149,30 @@ def print_admission(folder: Path, entries: Mapping[str, EntryResults]) -> None:
         raise InputError(f"not admitted: {', '.join(refused)}; leave these tasks out")
 
 
-def listed_runs(folder: Path, entries: Mapping[str, EntryResults]) -> tuple[dict[Path, str], str]:
-    """Return the CSV of all runs and the file with its sha256, by path; and the sha256."""
-    text = runs_csv(entries)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    files = {folder / RUNS: text, folder / f"{RUNS}.sha256": f"{digest}  {RUNS}\n"}
-    return files, digest
-
-
-def check_runs(folder: Path, entries: Mapping[str, EntryResults]) -> None:
-    """Check that the CSV of all runs follows from the entries, and that sha256 and page name it."""
-    files, digest = listed_runs(folder, entries)
-    board = folder.parent / BOARD
-
-    def content(path: Path) -> bytes:
-        return path.read_bytes() if path.is_file() else b""
-
-    # bytes, of which the sha256 is: text would be read with any line's end
-    stale = [path for path, text in files.items() if content(path) != text.encode()]
-    if f"`{digest}`".encode() not in content(board):
-        stale.append(board)
-    if stale:
-        raise InputError(
-            f"{stale[0]} does not follow from the entries; python scripts/benchmark.py leaderboard "
-            "writes it"
-        )
-
-
-def write_leaderboard(folder: Path, entries: Mapping[str, EntryResults]) -> None:
-    """Write the leaderboard and what shortcuts cost beside the folder of entries, and the list of
-    all runs into it."""
+def write_pages(folder: Path, entries: Mapping[str, EntryResults], check: bool) -> None:
+    """Write the list of all runs into the folder of entries, and the leaderboard and what shortcuts
+    cost beside it; or with `check` refuse those that do not follow from the entries."""
     from rectifiers.benchmark import cheaper
-    from rectifiers.benchmark.ranking import leaderboard
-    from rectifiers.results.documents import write_svg
+    from rectifiers.benchmark.leaderboard import leaderboard, runs_csv
+    from rectifiers.results.documents import write_or_check, write_svg
 
-    files, digest = listed_runs(folder, entries)
-    files[folder.parent / BOARD] = leaderboard(entries, digest)
-    if made := cheaper.page(entries):
-        files[folder.parent / "SHORTCUTS.md"], figure = made
+    runs = runs_csv(entries)
+    digest = hashlib.sha256(runs.encode()).hexdigest()
+    texts = {
+        folder / RUNS: runs,
+        folder / f"{RUNS}.sha256": f"{digest}  {RUNS}\n",
+        folder.parent / "LEADERBOARD.md": leaderboard(entries, digest),
+    }
+    shortcuts = cheaper.page(entries)
+    if shortcuts is not None:
+        texts[folder.parent / "SHORTCUTS.md"], figure = shortcuts
+    write_or_check(texts, check, "python scripts/benchmark.py leaderboard")
+    if check:
+        return
+
+    if shortcuts is not None:
         write_svg(figure, folder / "shortcuts.svg", "shortcuts")
-    for path, text in files.items():
-        write_text(path, text)
-        print(path)
+    print(*texts, sep="\n")
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ Examples:
 
 import argparse
 import json
-import os
 import warnings
 from pathlib import Path
 
@@ -18,8 +17,8 @@ from rectifiers.data.imagenet.archives import file_md5, read_expected, verify
 from rectifiers.data.images import Inspection, cached_inspection
 from rectifiers.runs.sections import ShardBytes, Store
 from rectifiers.runtime.console import cli_errors, progress_bar
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import load_yaml, write_text
+from rectifiers.runtime.machine import usable_cores
 from rectifiers.runtime.schema import Section, checked
 
 CACHE = Path(".cache")
@@ -59,21 +58,17 @@ def parse_arguments() -> argparse.Namespace:
     add("--settings", type=Path, default=settings, help="a file of conf/data (default: ImageNet's)")
     add("--archives", type=Path, default=archives, help="the archives (default: ImageNet's)")
     add("--out", type=Path, help="the file that verify writes")
-    add("--threads", type=int, default=os.cpu_count(), help="that read images (default: all cores)")
     return parser.parse_args()
 
 
 def main() -> None:
     arguments = parse_arguments()
-    stage, out, threads = arguments.stage, arguments.out, arguments.threads
+    stage, out = arguments.stage, arguments.out
     warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")  # of broken EXIF
     with cli_errors("interrupted; the same command continues from here"):
         settings = read_settings(arguments.settings)
         expected = read_expected(arguments.archives)
         root = Path(settings.root)
-        if threads < 1:
-            raise InputError(f"--threads={threads} is not usable; give a whole number at least 1")
-
         for archive in expected.archives.values():  # before they are prepared, too
             verify(archive, cached_md5)
         if stage == "verify" and out:
@@ -82,7 +77,7 @@ def main() -> None:
             from rectifiers.data.imagenet.prepare import prepare
 
             store, size = settings.store, settings.shard_bytes
-            prepare(expected, root, store=store, shard_bytes=size, threads=threads)
+            prepare(expected, root, store=store, shard_bytes=size, threads=usable_cores())
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from rectifiers import audit, initialize
+from rectifiers.results.documents import filled
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "audit.md"
-START, END = "<!-- faults: python studies/faults.py -->\n", "<!-- end -->\n"
+BLOCK = "faults: python studies/faults.py"  # of the page
 STEPS, BATCH, LR = 300, 64, 1e-3
 WIDTH, DEPTH, CLASSES = 64, 6, 10
 
@@ -151,15 +152,13 @@ def fill(model: nn.Module, rule: Callable[[Tensor], object]) -> nn.Module:
 
 
 def small_std(is_cured: bool) -> nn.Module:
-    model = chain(30, nn.ReLU)
-    fill(model, nn.init.kaiming_normal_ if is_cured else lambda w: nn.init.normal_(w, std=0.01))
-    return model
+    rule = nn.init.kaiming_normal_ if is_cured else lambda w: nn.init.normal_(w, std=0.01)
+    return fill(chain(30, nn.ReLU), rule)
 
 
 def large_std(is_cured: bool) -> nn.Module:
-    model = chain(20, nn.ReLU)
-    fill(model, nn.init.kaiming_normal_ if is_cured else nn.init.normal_)
-    return model
+    rule = nn.init.kaiming_normal_ if is_cured else nn.init.normal_
+    return fill(chain(20, nn.ReLU), rule)
 
 
 def sigmoid(is_cured: bool) -> nn.Module:
@@ -379,13 +378,10 @@ def sentence(fault: Fault) -> str:
     return str(said[0]) if said else "nothing"
 
 
-def losses(fault: Fault) -> tuple[str, str]:
-    """Return the loss of the last 50 steps with the fault and without it."""
-    texts = []
-    for is_cured in (False, True):
-        last = train(build(fault, is_cured))[-50:]
-        texts.append(f"{sum(last) / len(last):.3g}")
-    return texts[0], texts[1]
+def last_loss(fault: Fault, is_cured: bool) -> str:
+    """Return the mean loss of the last 50 steps, with the fault or cured."""
+    last = train(build(fault, is_cured))[-50:]
+    return f"{sum(last) / len(last):.3g}"
 
 
 def main() -> None:
@@ -394,12 +390,10 @@ def main() -> None:
     lines = ["| fault | what `audit` says | loss with it | cured |", "|---|---|---:|---:|"]
     for name, fault in FAULTS.items():
         said = sentence(fault).replace("|", "\\|")
-        faulty, cured = losses(fault)
+        faulty, cured = (last_loss(fault, is_cured) for is_cured in (False, True))
         lines.append(f"| **{name}**: {fault.words} | {said} | {faulty} | {cured} |")
         print(lines[-1], flush=True)
-    before, rest = PAGE.read_text().split(START)
-    after = rest.partition(END)[2]
-    PAGE.write_text(before + START + "\n".join(lines) + "\n" + END + after)
+    PAGE.write_text(filled(PAGE.read_text(), BLOCK, "\n".join([*lines, ""])))
 
 
 if __name__ == "__main__":

@@ -6,25 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rectifiers.results.documents import markdown, write_or_check
+from rectifiers.results.documents import markdown, render, write_or_check
 from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.schema import value_at
 
 ROOT = Path(__file__).parents[1]
 RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "results" / "performance.md"
-HEAD = """\
-# Performance
-
-Made by `python studies/performance.py` from `results/bench/`; do not edit. `make bench` and
-`make bench-gpu` measure your machine. Unless a text says otherwise, times are CPU times of one
-thread, or wall-clock times on a GPU. A ratio is the median over rounds, with its quartiles; both
-variants were timed in one run, in random order. Ratios are more reliable than seconds, because the
-machines had other work. [Where the time goes](speed.md) explains the numbers.
-
-On the NVIDIA H200, "PReLU" is a Triton kernel that was removed because of these measurements. On a
-GPU, PReLU is now torch's own ([tried without gain](speed.md#tried-without-gain)). "Maps
-computed again" is activation checkpointing, which was removed, too.
-"""
 # Of each bench its title; its tables by what their rows are, with the place of each column in the
 # numbers, where * stands for the row; and a text.
 SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
@@ -142,18 +129,17 @@ def section(question: str, numbers: Mapping[str, Any]) -> str:
 
 def document() -> str:
     """Return the whole document; what has not been measured on a machine is left out."""
-    parts = [HEAD]
+    machines = []
     for path in sorted(RESULTS.glob("*.json")):
         results = json.loads(path.read_text())
         machine, questions = results["machine"], results["questions"]
         device = "" if machine["device"] == "cpu" else f"{machine['device']}, "
         family, _, model = machine.get("generation", "").partition("-")
         processor = machine["cpu"] + (f" (family {family}, model {model})" if model else "")
-        parts.append(
-            f"## {device}{machine['cores']} cores of {processor}, {machine['instructions']}\n"
-        )
-        parts += [section(name, questions[name]) for name in SECTIONS if name in questions]
-    return "\n".join(parts)
+        name = f"{device}{machine['cores']} cores of {processor}, {machine['instructions']}"
+        sections = [section(name, questions[name]) for name in SECTIONS if name in questions]
+        machines.append({"name": name, "sections": sections})
+    return render("performance", machines=machines)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Selection, places, ties and admission of entries whose order is known, and the leaderboard."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from scipy import stats
 from benchmark_made_up import SEARCH, SMALL, results, run, searched
 from rectifiers.benchmark import cheaper as shortcuts
 from rectifiers.benchmark import entries as filed
+from rectifiers.benchmark import leaderboard as board
 from rectifiers.benchmark import ranking
 from rectifiers.benchmark.entries import rival_rate, search, select
+from rectifiers.benchmark.leaderboard import leaderboard
 from rectifiers.benchmark.ranking import (
     Admission,
     Ranking,
@@ -22,7 +25,6 @@ from rectifiers.benchmark.ranking import (
     depth_reached,
     difference,
     early_and_late,
-    leaderboard,
 )
 
 pytestmark = pytest.mark.usefixtures("small_benchmark")
@@ -69,7 +71,7 @@ def late_benchmark(small_benchmark, monkeypatch) -> None:
     longer = {"size": "late", "early": "easy"}
     tasks = {**SMALL.tasks, "long": SMALL.tasks["easy"].model_copy(update=longer)}
     spec = SMALL.model_copy(update={"tasks": tasks})
-    for module in (filed, ranking):
+    for module in (filed, ranking, board):
         monkeypatch.setattr(module, "benchmark", lambda: spec)
 
 
@@ -222,6 +224,31 @@ def test_places_do_not_depend_on_order(order: list[str]) -> None:
     rows = re.findall(r"^\| (\w+) \| (\d to \d|\d|-) \| .*\(", page, re.MULTILINE)
     names = ("half", "near", "elu", "relu", "identity")
     assert rows == list(zip(names, ("1", "2", "3 to 4", "3 to 4", "-"), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [
+        ("LEADERBOARD.md", "| 0.88 ("),
+        ("LEADERBOARD.md", "| -0.60 ("),
+        ("SHORTCUTS.md", "do in 0.0 %"),
+        ("SHORTCUTS.md", "| -0.60 ("),
+    ],
+)
+def test_check_refuses_a_number_changed_by_hand(
+    call, tmp_path: Path, monkeypatch, page: str, number: str
+) -> None:
+    entries = {"elu": results("elu", [4.4] * 5), "relu": results("relu", [5.0] * 5)}
+    monkeypatch.setattr(filed, "load_all", lambda folder: entries)
+    monkeypatch.setattr(filed, "WITHOUT_COMMIT", tuple(entries))
+    assert call("scripts/benchmark.py", "leaderboard", "--results", tmp_path).returncode == 0
+    assert call("scripts/benchmark.py", "check", "--results", tmp_path).returncode == 0
+    path = tmp_path / page
+    text = path.read_text()
+    assert number in text
+    path.write_text(text.replace(number, number.replace("0", "9"), 1))
+    done = call("scripts/benchmark.py", "check", "--results", tmp_path)
+    assert (done.returncode, str(path) in done.stderr) == (1, True)
 
 
 def test_admission_needs_the_whole_interval() -> None:

@@ -8,8 +8,8 @@ import yaml
 from made_up_claims import DESCRIBED, science
 from rectifiers.claims import archive as claim_records
 from rectifiers.claims import claims as module
-from rectifiers.claims.archive import arm_hash
 from rectifiers.claims.claims import Claim
+from rectifiers.runs.identity import arm_hash
 
 
 @pytest.fixture

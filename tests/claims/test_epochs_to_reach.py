@@ -8,7 +8,7 @@ import pytest
 
 from made_up import altered
 from made_up_claims import LOST, record, science
-from rectifiers.claims.claims import Comparison, Test
+from rectifiers.claims.comparisons import Comparison, Test
 from rectifiers.claims.judge import describe, judge
 from rectifiers.claims.measures import epochs_to_reach, is_bound
 from rectifiers.runs.record import TrainingRecord

@@ -11,8 +11,9 @@ from made_up import altered, result, training
 from made_up_claims import BASE, LOST, record, runs
 from rectifiers.claims import archive
 from rectifiers.claims.claim_page import claim_page
-from rectifiers.claims.claims import FEWEST, claims
-from rectifiers.claims.claims import Test as Criterion  # which pytest would collect
+from rectifiers.claims.claims import claims
+from rectifiers.claims.comparisons import FEWEST
+from rectifiers.claims.comparisons import Test as Criterion  # which pytest would collect
 from rectifiers.claims.judge import (
     Verdict,
     _test_result,

@@ -10,7 +10,7 @@ from made_up_claims import DESCRIBED
 from rectifiers.claims.archive import arm_hashes
 from rectifiers.claims.claim_page import _search_cells
 from rectifiers.claims.claims import Claim, Search, claims, name_of, parse
-from rectifiers.claims.judge import best_rate, check_rates, rate_means
+from rectifiers.claims.searches import best_rate, check_rates, rate_means
 from rectifiers.runs.record import TrainingRecord
 from refusals import refused
 

@@ -12,13 +12,13 @@ import pytest
 from conftest import ROOT, compose_config, load_script
 from made_up import altered
 from rectifiers.claims import archive as claim_records
-from rectifiers.claims.archive import arm_hash, arm_hashes, claim_exclusion_reason, runs_of
+from rectifiers.claims.archive import arm_hashes, claim_exclusion_reason, runs_of
 from rectifiers.claims.claims import claims
 from rectifiers.cli import runner
 from rectifiers.cli.composition import compose_job
 from rectifiers.results.frame import exclusion_reason
 from rectifiers.runs import record as records
-from rectifiers.runs.identity import run_id, science
+from rectifiers.runs.identity import arm_hash, run_id, science
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

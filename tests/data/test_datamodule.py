@@ -13,9 +13,17 @@ from PIL import Image
 from photos import jpeg, photo, write_folder
 from rectifiers.data import datamodule
 from rectifiers.data import jpeg as decoder
-from rectifiers.data.datamodule import Batch, ImageData, ShuffledBatches, TrainDataset
+from rectifiers.data.datamodule import (
+    Batch,
+    CenterDataset,
+    ImageData,
+    ShuffledBatches,
+    TrainDataset,
+)
 from rectifiers.data.sources import Source, digits, folder
-from rectifiers.data.transforms import Geometry, apply_plan, draw_plan
+from rectifiers.data.splits import take
+from rectifiers.data.transforms import Geometry, apply_plan, center_plan, draw_plan
+from rectifiers.runtime.distributed import World
 from rectifiers.runtime.errors import InputError
 from refusals import refused
 
@@ -85,7 +93,7 @@ def test_two_ranks_read_the_images_of_one_process(photos: Source) -> None:
 
 @pytest.mark.parametrize("geometry", [PAPER, replace(PAPER, pad_px=9)])
 def test_every_image_equals_pillows(photos: Source, geometry: Geometry) -> None:
-    """Training, validation and what preprocessing learns from, with and without the C library."""
+    """Training views, and the centre views that validation and preprocessing read."""
     for epoch in range(3):
         batch = TrainDataset(photos, geometry, 3).__getitems__([(epoch, i) for i in range(16)])
         for i in range(16):
@@ -94,6 +102,20 @@ def test_every_image_equals_pillows(photos: Source, geometry: Geometry) -> None:
             assert torch.equal(batch.images[i], apply_plan(plan, image))
             assert torch.equal(batch.shifts[i], torch.from_numpy(plan.shift).float())
             assert batch.labels[i] == photos.train.labels[i]
+    for part, split in (("train", photos.train), ("val", photos.val)):
+        views = CenterDataset(photos, part, geometry).batch(range(16)).images
+        for i, view in enumerate(views):
+            image = split.image(i)
+            plan = center_plan(geometry, (image.shape[1], image.shape[2]))
+            assert torch.equal(view, apply_plan(plan, image))
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_processes_without_an_image_are_refused(photos: Source, part: str) -> None:
+    few = replace(photos, **{part: take(getattr(photos, part), [0, 8])})
+    place = World(rank=0, size=3)
+    with refused(r"2 \w+ images are fewer than the 3 processes"):
+        ImageData(few, PAPER, global_batch=3, seed=0, workers=0, place=place)
 
 
 def test_pillow_alone_gives_equal_images(photos: Source, monkeypatch) -> None:

@@ -149,15 +149,6 @@ def test_order_and_batches_change_no_bit(moments: PixelMoments, images: torch.Te
     assert torch.equal(other.covariance, moments.covariance)
 
 
-def test_batches_without_images_change_nothing(moments: PixelMoments, images: torch.Tensor) -> None:
-    again = PixelMoments(lambda: (images[:0], *images.split(100), images[:0]))
-    assert torch.equal(again.mean, moments.mean)
-    assert torch.equal(again.high, moments.high)
-    assert torch.equal(again.covariance, moments.covariance)
-    with refused("no training image can be read"):
-        PixelMoments(lambda: [images[:0]])
-
-
 def test_color_shifts_are_grey_levels() -> None:
     images = torch.randint(0, 256, (2, 3, 4, 5), dtype=torch.uint8)
     shifts = torch.tensor([[1.5, 0.0, -300.0], [0.25, 400.0, 2.0]])

@@ -172,6 +172,19 @@ def test_map_after_a_pyramid_is_refused() -> None:
         trace(expand(rows, width=1, classes=3), channels=1, input_px=32)
 
 
+@pytest.mark.parametrize(("kernel", "pools", "shortest"), [(50, 0, 50), (3, 6, 192)])
+def test_too_short_signal_is_refused_by_its_length(kernel: int, pools: int, shortest: int) -> None:
+    conv = {"name": "c", "conv": 2, "kernel": kernel}
+    halves = [{"name": f"p{i}", "max_pool": 2, "stride": 2} for i in range(pools)]
+    rows = expand([*halves, conv, {"name": "out", "linear": "classes"}], width=1, classes=3)
+    for signal, size in ((True, "1 x 40 "), (False, "40 x 40 px")):
+        with refused(size):
+            trace(rows, channels=1, input_px=40, signal=signal)
+        assert ("data.crop_px" in str(refusal.value)) != signal
+        assert str(shortest) in str(refusal.value)
+    assert trace(rows, channels=1, input_px=shortest, signal=True)
+
+
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 60))
 def test_map_sizes_are_torchs_own(kernel: int, stride: int, padding: int, side: int) -> None:
     import torch

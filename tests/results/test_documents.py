@@ -21,14 +21,18 @@ from refusals import refused
 
 
 def test_check_names_files_and_writes_none(tmp_path: Path) -> None:
-    texts = {tmp_path / "a.md": "1", tmp_path / "b.md": "2"}
+    texts = {tmp_path / "a.md": "1\n", tmp_path / "b.md": "2"}
     drawings = {tmp_path / "c.svg": Drawing("two numbers", Figure)}
     with refused(r"\S+a\.md, \S+b\.md, \S+c\.svg; run make it"):
         write_or_check(texts, True, "make it", drawings)
     assert not list(tmp_path.iterdir())
     write_or_check(texts, False, "make it", drawings)
     write_or_check(texts, True, "make it", drawings, tmp_path.iterdir())
-    (tmp_path / "a.md").write_text("2")
+    (tmp_path / "c.svg").write_bytes((tmp_path / "c.svg").read_bytes() + b"\xff")
+    for stale in (b"2", b"1\r\n", b"1\xff"):
+        (tmp_path / "a.md").write_bytes(stale)
+        with refused(r"say: \S+a\.md; run make it"):
+            write_or_check(texts, True, "make it", drawings)
     (tmp_path / "other.md").write_text("")
     with refused(r"\S+other\.md belongs to nothing here; remove it"):
         write_or_check(texts, True, "make it", drawings, tmp_path.iterdir())

@@ -289,13 +289,7 @@ def _tasks(card: Card) -> str:
         row = [name, score_text(results, name), f"{chosen:g}{at_end}"]
 
         others = card.baselines(name)
-        for base in BASELINES:
-            if base not in others:
-                row.append("-")
-            elif is_error:
-                row.append(difference(results, others[base], name).signed())
-            else:
-                row.append(score_text(others[base], name))
+        row += [_beside(results, others.get(base), name) for base in BASELINES]
         rows[is_error].append(row)
 
     titles = [TITLES[base] for base in BASELINES]
@@ -319,14 +313,9 @@ def _starts(card: Card, better: EntryResults) -> str:
         if better.has_failed(name):
             row += [_score_or_failure(better, name), "-", "-"]
         elif better.gap(name) is None:
-            row += [score_text(better, name), f"{better.rate(name):g}"]
             relu = card.baselines(name).get(ranking.REFERENCE)
-            if relu is None:
-                row.append("-")
-            elif benchmark().tasks[name].depth is None:
-                row.append(difference(better, relu, name).signed())
-            else:
-                row.append(score_text(relu, name))
+            row += [score_text(better, name), f"{better.rate(name):g}"]
+            row.append(_beside(better, relu, name))
         else:
             row += ["-", "-", "-"]
         rows.append(row)
@@ -340,6 +329,16 @@ def _starts(card: Card, better: EntryResults) -> str:
     head = ["task: error, %, or seeds that train", "He", BETTER, "learning rate"]
     head.append(f"{BETTER} minus ReLU in points, or ReLU's seeds")
     return text + markdown(head, rows)
+
+
+def _beside(results: EntryResults, base: EntryResults | None, task: str) -> str:
+    """Return the difference from a baseline, or where seeds that train are counted, the baseline's
+    own; "-" without it."""
+    if base is None:
+        return "-"
+    if benchmark().tasks[task].depth is None:
+        return difference(results, base, task).signed()
+    return score_text(base, task)
 
 
 def _score_or_failure(results: EntryResults, task: str) -> str:

@@ -14,7 +14,7 @@ from rectifiers.analysis.output import MEASURED, new_figure
 from rectifiers.benchmark.definition import benchmark
 from rectifiers.benchmark.entries import GUESSING_PCT, EntryResults, RunResult, search, val_errors
 from rectifiers.benchmark.ranking import REFERENCE, difference, ranked_tasks
-from rectifiers.results.documents import Table
+from rectifiers.results.documents import markdown, render
 from rectifiers.results.statistics import mean_of
 
 ONE_SEED = "one seed"
@@ -25,47 +25,6 @@ SIZES = {"up to 1": CLOSE, "1 to 3": 3.0, "3 to 10": 10.0, "above 10": np.inf}  
 DRAWS = 2000  # of entries
 POWER = 0.8
 SMALLEST = (0.5, 1.0, 2.0, 3.0)  # points of error that are to be found
-
-PAGE = """# What shortcuts cost
-
-Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
-edit.
-
-**Of two entries whose errors differ by at most a point, one seed names another winner than the
-other seeds do in {wrong:.1f} % of comparisons** (95 % interval {low:.1f} to {high:.1f}). A coin
-toss does in 50 %. All seeds together decide {decided:.0f} % of these pairs: there the 95 % interval
-of the difference, paired by seed, excludes 0.
-
-We take each pair of entries on each task, [without the controls](../docs/benchmark.md#places). The
-winner has the lower mean error over [the judged seeds](../docs/benchmark.md#budget-and-splits). A
-seed that a shortcut uses is left out of this mean. The interval resamples the entries, because
-pairs that share one are not independent.
-
-![Share of comparisons that name another winner](benchmark/shortcuts.svg)
-"""
-
-MEANINGS = """The shortcuts compare two entries by
-
-- **{one}**: one run of each, with the same seed, at the learning rate that five seeds chose.
-- **one seed, search included**: one run of each. The search for its learning rate uses only the
-  same seed.
-- **ReLU's rate for all**: five runs of each, at the learning rate that was chosen for ReLU.
-- **one seed, on val**: as "{one}", but by the validation error after the last epoch.
-- **one seed, best epoch on val**: as "{one}, on val", but by the lowest error of any epoch. Papers
-  often take the best epoch on test images. We test only once, so validation images stand for them.
-  They are fewer, which adds noise: compare this row with "one seed, on val".
-"""
-SEEDS = """How many seeds, the same for both entries, find a difference in four of five cases
-(Student's test, paired by seed)? The standard deviation of the differences is the median over the
-pairs that differ by at most {close:g} point.
-"""
-VERDICTS = """## In claims
-
-Of the first 84 claims, 17 changed their verdict during development, in
-[23 changes](../docs/explanation/statistics.md#verdicts-that-changed): 9 came with a learning rate
-for each arm, 8 with a test split that no choice had used, 3 with other tests, 2 with another
-processor and 1 with other seeds.
-"""
 
 
 class Judged(NamedTuple):
@@ -164,17 +123,17 @@ def page(entries: Mapping[str, EntryResults]) -> tuple[str, Figure] | None:
     by_task = by_task.reindex(index=by_size.index, columns=tasks)
     by_task.columns = [f"{task} ({sum(pairs.task == task)} pairs)" for task in tasks]
 
-    low, high = resampled(close)
-    decided = 100 * close.is_decided.mean()
-    parts = [
-        PAGE.format(wrong=close.wrong_pct.mean(), low=low, high=high, decided=decided),
-        _share_table("By size of the difference", by_size, MEANINGS.format(one=ONE_SEED)),
-        _share_table("By task", by_task),
-        _seeds_table(close, tasks),
-        _pair_table(entries, pairs[pairs.is_decided]),
-        VERDICTS,
-    ]
-    return "\n".join(parts), _figure(by_size)
+    text = render(
+        "shortcuts",
+        wrong=close.wrong_pct.mean(),
+        interval=resampled(close),
+        decided=100 * close.is_decided.mean(),
+        by_size=_share_table(by_size),
+        by_task=_share_table(by_task),
+        seeds=_seeds_table(close, tasks),
+        pairs=_pair_table(entries, pairs[pairs.is_decided]),
+    )
+    return text, _figure(by_size)
 
 
 def resampled(pairs: DataFrame) -> tuple[float, float]:
@@ -210,8 +169,7 @@ def _seeds_table(close: DataFrame, tasks: Sequence[str]) -> str:
             needed = [str(seeds_for(points / std)) for points in SMALLEST]
             rows.append([task, f"{std:.2f}", *needed])
     head = ["task", "std, points", *(f"for {points:g}" for points in SMALLEST)]
-    note = SEEDS.format(close=CLOSE).rstrip()
-    return Table("Seeds that a difference needs", 2, head, rows, note).markdown()
+    return markdown(head, rows)
 
 
 def _pair_table(entries: Mapping[str, EntryResults], pairs: DataFrame) -> str:
@@ -224,19 +182,14 @@ def _pair_table(entries: Mapping[str, EntryResults], pairs: DataFrame) -> str:
             mean = difference(entries[row.pair[0]], entries[row.pair[1]], row.task)
             cells.append([*row.pair, row.task, mean.signed(), f"{row.wrong_pct:.0f}"])
     head = ["entry", "other", "task", "entry minus other, points (95 % CI)", "wrong, %"]
-    note = (
-        "The pairs for which one seed is wrong most often, of those whose interval excludes 0; "
-        "each entry stands in one:"
-    )
-    return Table("By pair", 2, head, cells, note).markdown()
+    return markdown(head, cells)
 
 
-def _share_table(title: str, shares: DataFrame, note: str = "") -> str:
+def _share_table(shares: DataFrame) -> str:
     """Return a table of shares of comparisons, in percent, a shortcut a row."""
     cells = shares.map(lambda share: "-" if isna(share) else f"{share:.1f}")
     rows = [[str(name), *row] for name, row in zip(cells.index, cells.values, strict=True)]
-    head = ["names another winner, %", *shares.columns]
-    return Table(title, 2, head, rows, note.rstrip()).markdown()
+    return markdown(["names another winner, %", *shares.columns], rows)
 
 
 def _figure(shares: DataFrame) -> Figure:

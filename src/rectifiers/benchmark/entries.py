@@ -4,10 +4,8 @@ chooses, and the runs that are missing.
 A run's name is the hash of its configuration, so an interrupted entry goes on, and who composes
 task, entry, rate and seed of a row again must come to the same name."""
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -290,21 +288,6 @@ def order(run: RunResult) -> tuple[int, bool, float, int]:
     spec = benchmark()
     is_judged = run.seed not in spec.search_seeds
     return list(spec.tasks).index(run.task), is_judged, run.rate, run.seed
-
-
-def runs_csv(entries: Mapping[str, EntryResults]) -> str:
-    """Return all runs as CSV, by entry and then by `order`, whatever order the files have. val and
-    test: errors in percent, empty where the run diverged (1); commit: of its code, empty where it
-    was not kept."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(("run", "entry", "task", "seed", "rate", "val", "test", "diverged", "commit"))
-    for name, results in sorted(entries.items()):
-        for run in sorted(results.runs, key=order):
-            place = (name, run.task, run.seed, f"{run.rate:g}")
-            errors = (run.val_error_pct, run.test_error_pct, int(run.diverged))
-            writer.writerow((run.run, *place, *errors, run.commit))
-    return file.getvalue()
 
 
 def load(path: Path, are_runs_checked: bool = True) -> EntryResults:

@@ -1,5 +1,4 @@
-"""Rank entries: mean log error ratios to ReLU with a hierarchical bootstrap, admission of tasks,
-and the leaderboard.
+"""Rank entries by mean log error ratios to ReLU, with a hierarchical bootstrap, and admit tasks.
 
 The bootstrap resamples the search seeds, which may then choose another learning rate, and the
 judged seeds. Each draw is the same for all entries. Tasks are not resampled, so an interval holds
@@ -15,16 +14,9 @@ from math import ceil, exp
 
 import numpy as np
 
-from rectifiers.benchmark.definition import SIZES, Size, Task, benchmark
-from rectifiers.benchmark.entries import (
-    EntryResults,
-    RunResult,
-    rival_rate,
-    search,
-    select,
-    val_errors,
-)
-from rectifiers.results.documents import Table, listed, literal, markdown
+from rectifiers.benchmark.definition import Size, Task, benchmark
+from rectifiers.benchmark.entries import EntryResults, search, select, val_errors
+from rectifiers.results.documents import listed, markdown
 from rectifiers.results.statistics import Mean, holm, mean_of
 
 DRAWS = 2000
@@ -35,39 +27,6 @@ REFERENCE = "relu"  # with He's gain
 BASELINES = ("relu", "prelu", "gelu", "silu")  # that cards compare with
 LEAST_ERROR_PCT = 0.01  # whose logarithm is finite
 POWER = 2.8  # standard normal quantiles of .975 and of .8, added: a test that finds 4 of 5 effects
-
-HEAD = """# The rectifier benchmark
-
-Made by `python scripts/benchmark.py leaderboard` from the entries in `results/benchmark/`; do not
-edit. [docs/benchmark.md](../docs/benchmark.md) has the rules.
-
-- **entry**: an activation. It has He initialisation unless its name adds another one.
-- **error / ReLU's**: the mean test error divided by ReLU's, as a geometric mean over the tasks.
-  Below 1 is better than ReLU.
-- **place**: the places that an entry may have. Those before it have clearly less error, and those
-  behind it clearly more, by tests at 5 % that are corrected for the number of pairs.
-- **diverged**: of the judged runs on these tasks, those that ended in numbers that are not finite.
-- **the tasks** (mlp, conv6, ...): the mean test error in percent. 90.00 is guessing, with which a
-  run that diverges counts. The tables below have each task's data, seeds and differences.
-- **trains to depth**: at this depth and at all smaller ones at least half of the seeds train. A
-  seed trains if the mean training loss of an epoch falls below {reach} (guessing: 2.30). 0: not
-  even at the smallest.
-- **step / ReLU's**: the CPU time of a training step divided by ReLU's.
-
-Each entry trains at the best learning rate of its own search. The rule and the budget of the
-search are the same for all entries of a task. Where "or" names another rate, the search cannot
-tell the two apart: their validation errors differ by at most one standard error. Differences from
-ReLU are paired by seed. Intervals are not corrected for their number.
-"""
-ORIGIN = """Benchmark {spec.version} ({spec.hash}). [All runs](benchmark/runs.csv) have the sha256
-`{digest}`. [To cite it](../docs/benchmark.md#cite).
-"""
-TABLES: dict[Size, str] = {
-    "quick": "Trained for 5 to 20 epochs. The tasks on MNIST-1D are tested on 4,000 signals.",
-    "full": "",
-    "late": "Trained for four times the epochs, at rates that were searched at this length, and "
-    "tested on 40,000 signals that no other task has.",
-}
 
 
 def bootstrap(results: EntryResults, task: str) -> np.ndarray:
@@ -260,76 +219,6 @@ def ranked_tasks(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
     return [name for name in tasks if reference.gap(name) is None and name not in refused]
 
 
-def leaderboard(entries: Mapping[str, EntryResults], digest: str) -> str:
-    """Return LEADERBOARD.md: for each size the places, the controls, and what is not ranked.
-    digest: the sha256 of the CSV of all runs."""
-    spec = benchmark()
-    parts = [HEAD.format(reach=spec.reach), ORIGIN.format(spec=spec, digest=digest)]
-    for size in SIZES:
-        tasks = spec.of_size(size)
-        present = {name: e for name, e in entries.items() if tasks.keys() & set(e.tasks())}
-        if present:
-            parts.append(f"## {size.capitalize()} tasks\n")
-            parts += [f"{TABLES[size]}\n"] if TABLES[size] else []
-            parts += [f"{text}\n"] if size == "late" and (text := early_and_late(present)) else []
-            parts += _size_tables(present, size)
-    return "\n".join(parts)
-
-
-def _size_tables(entries: Mapping[str, EntryResults], size: Size) -> list[str]:
-    """Return what is not admitted, the places, a table for each task that has run, and gaps."""
-    rule, tasks = benchmark().admission, benchmark().of_size(size)
-    present = [name for name in tasks if any(name in e.tasks() for e in entries.values())]
-    parts = []
-    if refused := [check for check in admissions(entries, tasks) if not check.is_admitted]:
-        reason = f"`{rule.worse}` is not clearly worse than `{rule.better}` there"
-        parts += [f"Tasks that do not count, because {reason}:\n", admission_table(refused)]
-    if ranked := ranked_tasks(entries, size):
-        parts += _places(entries, ranked, size)
-    else:
-        parts.append(f"No ranking: no error task that counts has all results of `{REFERENCE}`.\n")
-    parts += [_task_table(entries, task) for task in present]
-
-    gaps = []
-    for name, results in entries.items():
-        missing = {task: results.gap(task) for task in present}
-        reasons = [f"{task}: {literal(gap)}" for task, gap in missing.items() if gap]
-        if reasons:
-            gaps.append([name, "; ".join(reasons)])
-    if gaps:
-        parts += ["### Incomplete\n", markdown(("entry", "missing"), gaps)]
-    return parts
-
-
-def _places(entries: Mapping[str, EntryResults], tasks: Sequence[str], size: Size) -> list[str]:
-    """Return the table of places, and that of the controls."""
-    ranks = Ranking.of(entries, tasks)
-    asks_depth = bool(benchmark().of_size(size, is_error=False))
-    head = ["entry", "place", "error / ReLU's (95 % CI)", *(f"{task}, %" for task in tasks)]
-    head += ["diverged", *(["trains to depth"] if asks_depth else []), "step / ReLU's"]
-
-    def row(name: str, place: str) -> list[str]:
-        results = entries[name]
-        ratio, low, high = ranks.ratio(name)
-        cells = [name, place, f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
-        cells += [score_text(results, task) for task in tasks]
-        cells.append(_diverged([run for task in tasks for run in results.judged(task)]))
-        if asks_depth:
-            depth = depth_reached(results, size)
-            cells.append("-" if depth is None else str(depth))
-        return [*cells, "-" if results.cost is None else f"{results.cost:.2f}"]
-
-    parts = [markdown(head, [row(name, ranks.place_text(name)) for name in ranks.placed])]
-    if controls := [name for name in ranks.names if name in benchmark().controls]:
-        parts += ["Controls, which are not ranked:\n"]
-        parts += [markdown(head, [row(name, "-") for name in controls])]
-    return parts
-
-
-def _diverged(runs: Sequence[RunResult]) -> str:
-    return f"{sum(run.diverged for run in runs)} of {len(runs)}"
-
-
 def early_and_late(entries: Mapping[str, EntryResults]) -> str | None:
     """Return whether the leader of the short training leads the long one, too, as far as places are
     clear, with the rank correlation of both orders; None unless three entries train on all tasks of
@@ -370,31 +259,3 @@ def early_and_late(entries: Mapping[str, EntryResults]) -> str | None:
         f"lengths. Their orders have a rank correlation (Spearman) of {correlation:.2f}, which "
         "noise alone makes smaller than 1."
     )
-
-
-def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:
-    """Return the entries that are complete on a task, the best first, paired by seed with ReLU."""
-    complete = [entry for entry in entries.values() if entry.gap(task) is None]
-    spec, relu = benchmark().tasks[task], entries.get(REFERENCE)
-    is_error = spec.depth is None
-    scored = [(np.mean([_loss(run, is_error) for run in e.judged(task)]), e) for e in complete]
-
-    rows = []
-    for _, entry in sorted(scored, key=lambda item: (item[0], item[1].entry)):
-        rival = rival_rate(task, entry.runs)
-        rate = f"{entry.rate(task):g}" + (f" or {rival:g}" if rival else "")
-        cells = [entry.entry, score_text(entry, task), rate, _diverged(entry.judged(task))]
-        if is_error:
-            if relu is None or relu not in complete or entry is relu:
-                cells.append("-")
-            else:
-                cells.append(difference(entry, relu, task).signed())
-        rows.append(cells)
-
-    head = ["entry", "test error, %" if is_error else "seeds that train", "learning rate"]
-    head += ["diverged", *(["minus ReLU, points (95 % CI)"] if is_error else [])]
-    return Table(f"{task}: {spec.title} ({spec.seeds} seeds)", 3, head, rows).markdown()
-
-
-def _loss(run: RunResult, is_error: bool) -> float:
-    return run.error_pct if is_error else float(not run.trained)

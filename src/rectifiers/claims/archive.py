@@ -22,13 +22,10 @@ from rectifiers.results.frame import (
     protocol_exclusion_reason,
 )
 from rectifiers.runs import record as records
-from rectifiers.runs.config import KEYS
-from rectifiers.runs.identity import AWAITED, run_id, without
+from rectifiers.runs.identity import arm_hash
 from rectifiers.runs.record import EnsembleRecord, Member, Record, TrainingRecord
-from rectifiers.runs.role import Role
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, load_yaml, read_bytes
-from rectifiers.runtime.schema import JsonObject, value_at
 
 RECORDS = RESULTS / "claims"
 RECORDS_NAME = re.compile(r"records(\.\d+)?\.jsonl\.xz")
@@ -36,18 +33,8 @@ SUFFIX = ".jsonl.xz"
 ENSEMBLES = "ensembles"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
 LARGEST_BYTES, LARGEST_PACKED = 2**28, 2**26  # of one file, unpacked and as it lies there
-SEEDS = tuple(name for name, key in KEYS.items() if key.role is Role.SEED)
 Runs = Mapping[str, Mapping[int, TrainingRecord]]  # by arm and seed
 _ARMS: dict[str, str] = {}  # by run
-
-
-def arm_hash(science: JsonObject) -> str:
-    """Return what a run of a claim is, whatever its seed, and whatever weights the run of that seed
-    trained, where it starts from those."""
-    arm = without(science, SEEDS)
-    if value_at(arm, "init.from_weights_content") is not None:
-        arm["init"] = {**arm["init"], "from_weights_content": AWAITED}
-    return run_id(arm)
 
 
 def arm_of(run: TrainingRecord | Member) -> str:
@@ -196,19 +183,10 @@ def owner(record: Record) -> str:
     return owners[0]
 
 
-def load(folder: Path, claim: str | None = None) -> list[TrainingRecord]:
-    """Return the records in `folder` that answer claims, sorted by run id; with `claim`, those in
-    the files that can hold a run of it."""
-    owners = ["*"] if claim is None else _sharing(claim)
-    found = _read_usable(path for owner in owners for path in files(folder, owner))
+def load(folder: Path) -> list[TrainingRecord]:
+    """Return the records in `folder` that answer claims, sorted by run id."""
+    found = _read_usable(files(folder))
     return [record for record in found if isinstance(record, TrainingRecord)]
-
-
-def _sharing(claim: str) -> list[str]:
-    """The claims that have an arm in common with one, itself among them."""
-    arms = arm_hashes()
-    own = set(arms[claim].values())
-    return [name for name, hashes in arms.items() if not own.isdisjoint(hashes.values())]
 
 
 def load_ensembles(folder: Path) -> list[EnsembleRecord]:

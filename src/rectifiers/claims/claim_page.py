@@ -7,25 +7,18 @@ from statistics import fmean
 
 from rectifiers.claims.archive import (
     Runs,
-    arm_hash,
     arm_of,
     neighbours,
     runs_of,
     search_runs,
 )
-from rectifiers.claims.claims import FEWEST, Claim, Search, Test, claims
-from rectifiers.claims.judge import (
-    ClaimResult,
-    Description,
-    TestResult,
-    Verdict,
-    best_rate,
-    describe,
-    rate_means,
-)
+from rectifiers.claims.claims import Claim, Search, claims
+from rectifiers.claims.comparisons import FEWEST, Test
+from rectifiers.claims.judge import ClaimResult, Description, TestResult, Verdict, describe
+from rectifiers.claims.searches import best_rate, rate_means
 from rectifiers.results.documents import TEXT, listed, literal, markdown, render, without_html
 from rectifiers.results.frame import SAME_IMAGES, length_of
-from rectifiers.runs.identity import without
+from rectifiers.runs.identity import arm_hash
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.files import load_yaml
@@ -314,7 +307,7 @@ def _setting(run: TrainingRecord) -> str:
     """What runs share that differ in activation, learning rate and seed alone; kept by run, for
     every claim asks it of every run."""
     if run.run not in _SETTINGS:
-        _SETTINGS[run.run] = arm_hash(without(run.science, ("activation", "optim.lr")))
+        _SETTINGS[run.run] = arm_hash(run.science, "activation", "optim.lr")
     return _SETTINGS[run.run]
 
 

@@ -10,8 +10,8 @@ from rectifiers.claims.archive import runs_of, search_runs
 from rectifiers.claims.claim_page import lengths
 from rectifiers.claims.claims import Claim, claims, name_of
 from rectifiers.claims.figures import INKS
-from rectifiers.claims.judge import best_rate
 from rectifiers.claims.measures import error, final, has_diverged, mean_slope
+from rectifiers.claims.searches import best_rate
 from rectifiers.results.documents import markdown, render
 from rectifiers.results.statistics import Mean, mean_of
 from rectifiers.runs.record import TrainingRecord

@@ -128,25 +128,19 @@ def final(record: TrainingRecord, key: str = "train_loss") -> float | None:
     return _guess(record, key) if value is None else float(value)
 
 
-@measure("{key}, mean over {epochs} epochs")
-def mean_over(record: TrainingRecord, epochs: int, key: str = "train_loss") -> float | None:
-    """Return the mean over the first epochs; lost epochs count as guessing."""
-    values = [row[key] for row in record.history[:epochs]]
-    values += [None] * (epochs - len(values))
-    numbers = [_guess(record, key) if value is None else value for value in values]
-    known = [number for number in numbers if number is not None]
-    return fmean(known) if len(known) == epochs else None
+@measure("training loss, mean over {epochs} epochs")
+def mean_over(record: TrainingRecord, epochs: int) -> float:
+    """Return the mean training loss over the first epochs; lost epochs count as guessing."""
+    losses = record.curve("train_loss")[:epochs]
+    losses += [math.nan] * (epochs - len(losses))
+    guess = math.log(record.network.classes)
+    return fmean(guess if math.isnan(loss) else loss for loss in losses)
 
 
-def _first_below(record: TrainingRecord, key: str, below: float) -> int | None:
-    epochs = (i for i, value in enumerate(record.curve(key), start=1) if value < below)
-    return next(epochs, None)
-
-
-@measure("{key} falls below {below}")
-def reached(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
-    """Return 1 where an epoch's number was below, before a divergence too, else 0."""
-    return float(_first_below(record, key, below) is not None)
+@measure("training loss falls below {below}")
+def reached(record: TrainingRecord, below: float) -> float:
+    """Return 1 where an epoch's training loss was below, before a divergence too, else 0."""
+    return float(any(loss < below for loss in record.curve("train_loss")))
 
 
 @measure("epochs for the reference's training loss, over the reference's epochs")

@@ -262,8 +262,7 @@ def check_typed(config: RunConfig, run: str, overrides: Sequence[str]) -> None:
     check_ckpt_path(config)
     if config.ckpt_path is not None:
         with quick_imports():
-            from rectifiers.training.checkpoints import AtomicCheckpointIO
-            from rectifiers.training.module import refuse_other_run
+            from rectifiers.training.checkpoints import AtomicCheckpointIO, refuse_other_run
 
         refuse_other_run(AtomicCheckpointIO().load_checkpoint(config.ckpt_path), run)
 

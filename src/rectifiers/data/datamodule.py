@@ -44,17 +44,6 @@ class Batch(NamedTuple):
     shifts: Tensor | None
 
 
-def check_batches(images: int, batch: int, processes: int) -> None:
-    """Refuse batches that are larger than the training split, or that so many processes cannot
-    share."""
-    if batch > images:
-        raise InputError(
-            f"data.batch_size={batch} is more than the {images} training images; give {images} or "
-            "fewer"
-        )
-    check_share(batch, processes)
-
-
 class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     """A batch sampler of (epoch, index) pairs: a fresh permutation each epoch, a pure function of
     (seed, epoch), in whole batches only.
@@ -67,6 +56,9 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     `rank`-th on. is_fixed: whether all epochs are like the first, augmentation included. `skip` is
     the number of batches that the next iteration leaves out at its beginning, to resume within an
     epoch.
+
+    Raises:
+        InputError: where a batch is larger than the split, or so many processes cannot share it.
     """
 
     def __init__(
@@ -79,7 +71,12 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
         world: int = 1,
         is_fixed: bool = False,
     ) -> None:
-        check_batches(size, batch, world)
+        if batch > size:
+            raise InputError(
+                f"data.batch_size={batch} is more than the {size} training images; give {size} or "
+                "fewer"
+            )
+        check_share(batch, world)
         self.size, self.batch, self.seed = size, batch, seed
         self.rank, self.world, self.is_fixed = rank, world, is_fixed
         self.epoch = self.skip = 0
@@ -211,7 +208,7 @@ class ImageData(pl.LightningDataModule):
     overfit a few batches. place: this process among all.
 
     Raises:
-        InputError: where processes are more than validation images, or the crop does not fit
+        InputError: where processes are more than the images of a split, or the crop does not fit
             signals.
     """
 
@@ -231,11 +228,11 @@ class ImageData(pl.LightningDataModule):
         super().__init__()
         self.source, self.geometry, self.place = source, geometry, place
         self.global_batch, self.seed, self.is_fixed = global_batch, seed, is_fixed
-        if len(source.val.labels) < place.size:
-            raise InputError(
-                f"{len(source.val.labels)} validation images are fewer than the {place.size} "
-                "processes; start fewer"
-            )
+        for kind, split in (("training", source.train), ("validation", source.val)):
+            if (images := len(split.labels)) < place.size:
+                raise InputError(
+                    f"{images} {kind} images are fewer than the {place.size} processes; start fewer"
+                )
         if geometry.signal:
             self._check_signals()
         self.training = TrainDataset(source, geometry, seed)
@@ -270,10 +267,6 @@ class ImageData(pl.LightningDataModule):
             world=self.place.size,
             is_fixed=self.is_fixed,
         )
-
-    def check_batches(self) -> None:
-        """Refuse images that these processes cannot share as batches."""
-        check_batches(len(self.source.train.labels), self.global_batch, self.place.size)
 
     def first_batch(self, seed: int) -> Tensor:
         """Return the centre views, uint8 [N, C, crop, crop], of the first batch of a run of `seed`,

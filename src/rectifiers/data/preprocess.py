@@ -40,7 +40,7 @@ class PixelMoments:
     processes each pass over a share of their own, at least one image, and get the moments of all.
 
     Raises:
-        InputError: where there is no image, or the covariance would have too many numbers.
+        InputError: where the covariance would have too many numbers.
     """
 
     WHITE = 255.0
@@ -49,8 +49,6 @@ class PixelMoments:
         self._batches = batches
         count = 0
         for batch in batches():
-            if not len(batch):  # none of its images can be read
-                continue
             if count == 0:
                 total = torch.zeros(batch.shape[1:], dtype=torch.float64)
                 square, low, high = total.clone(), batch[0], batch[0]
@@ -60,8 +58,6 @@ class PixelMoments:
                 total += x.sum(0)
                 square += x.square().sum(0)
             low, high = torch.minimum(low, batch.amin(0)), torch.maximum(high, batch.amax(0))
-        if count == 0:
-            raise InputError("no training image can be read; preprocess has nothing to learn from")
 
         # over all processes
         self.count = int(all_reduce(torch.tensor(count), "sum"))

@@ -154,7 +154,8 @@ class ResponseMeter(Metric):
     and processes add up.
 
     activations: by layer the module, which returns [N, channels, ...] or tokens [N, T, channels],
-    and its number of channels.
+    and its number of channels. An activation does not know which of the two it returns: where there
+    are as many tokens as channels, `dead_units` counts tokens.
     """
 
     full_state_update = False

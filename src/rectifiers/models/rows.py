@@ -197,6 +197,11 @@ def trace(
                 "an image form"
             )
         smallest = smallest_input_px(layers)
+        if signal:  # which has the length that the data have
+            raise InputError(
+                f"a signal of 1 x {input_px} leaves no position at {shapes}; the smallest that "
+                f"this network takes is 1 x {smallest}: choose a smaller network"
+            )
         raise InputError(
             f"an input of {input_px} x {input_px} px leaves no position at {shapes}; the smallest "
             f"input of this network is {smallest} px: raise data.crop_px"

@@ -137,14 +137,6 @@ class ShortcutBlock(nn.Module):
         self.out.weight.copy_(scaled / units.gamma)
 
 
-class ShortcutPerceptron(nn.Sequential):
-    """`nn.Flatten` and blocks one after the other; see `mlp_shortcuts`."""
-
-    def blocks(self) -> list[ShortcutBlock]:
-        """Return the blocks in their order."""
-        return [block for block in self if isinstance(block, ShortcutBlock)]
-
-
 def mlp_shortcuts(
     activation: ActivationFactory,
     classes: int,
@@ -164,7 +156,7 @@ def mlp_shortcuts(
     are running means over batches, and the initialiser fills shortcuts as it does any layer."""
     units, inputs = max(1, round(hidden * width)), channels * input_px**2
     sizes = [units] * (depth - 1) + [classes]
-    network = ShortcutPerceptron()
+    network = nn.Sequential()
     network.add_module("flatten", nn.Flatten())
     for i, outputs in enumerate(sizes, start=1):
         network.add_module(

@@ -10,16 +10,13 @@ import numpy as np
 
 from rectifiers.results.listing import USUAL_PROTOCOL, Run, text_table
 from rectifiers.results.statistics import error_interval_pct, holm, mean_of, zero_mean_p
-from rectifiers.runs.config import KEYS
 from rectifiers.runs.folder import scores_path
-from rectifiers.runs.identity import run_id, without
+from rectifiers.runs.identity import arm_hash
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
-from rectifiers.runs.role import Role
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import JsonObject
 
-SEEDS = tuple(name for name, key in KEYS.items() if key.role is Role.SEED)
 ROWS, CONFUSIONS, FAILURES, GUESSES = 20, 10, 12, 5  # shown at most
 Pair = tuple[TrainingRecord, TrainingRecord]
 Cell = Callable[[JsonObject], str]  # of a row
@@ -123,21 +120,16 @@ def _images_by_class(labels: np.ndarray) -> dict[int, np.ndarray]:
 def arms_to_compare(test: ScoredTest, known: Iterable[Record]) -> Pair | None:
     """Return a run with PReLU, or with the run's own activation, and one with ReLU that has all
     other settings of the run's, whatever the seeds; None without such runs."""
-    alike = arm_of(test.record, but="activation")
+    alike = arm_hash(test.record.science, "activation")
     by_activation = {test.record.choices.get("activation"): test.record}
     for record in known:
-        if isinstance(record, TrainingRecord) and arm_of(record, but="activation") == alike:
+        if isinstance(record, TrainingRecord) and arm_hash(record.science, "activation") == alike:
             by_activation.setdefault(record.choices.get("activation"), record)
 
     own = test.record.choices.get("activation")
     first = by_activation.get("prelu" if own == "relu" else own)
     second = by_activation.get("relu")
     return (first, second) if first and second else None
-
-
-def arm_of(record: TrainingRecord, *, but: str | None = None) -> str:
-    """Return a hash of a run's settings without its seeds, and without a group of keys."""
-    return run_id(without(record.science, SEEDS if but is None else (*SEEDS, but)))
 
 
 def pairs_by_seed(test: ScoredTest, known: Iterable[Record], arms: Pair) -> dict[int, Pair]:
@@ -152,15 +144,15 @@ def _tested_like(
 ) -> dict[int, TrainingRecord]:
     """The runs of an arm by seed that have the test of `model`, on the images of `test`."""
     asked, own = model.protocols.get(test.protocol), test.record.protocols[test.protocol]
-    wanted = arm_of(arm)
+    wanted = arm_hash(arm.science)
     runs: dict[int, TrainingRecord] = {}
     for record in known:
         result = record.protocols.get(test.protocol)
         if not isinstance(record, TrainingRecord) or asked is None or result is None:
             continue
         has_images = (result.split, result.num_images) == (own.split, own.num_images)
-        is_same_test = has_images and result.settings == asked.settings
-        if is_same_test and record.provenance.data == test.data and arm_of(record) == wanted:
+        has_images = has_images and record.provenance.data == test.data
+        if has_images and result.settings == asked.settings and arm_hash(record.science) == wanted:
             runs.setdefault(record.seed, record)
     return runs
 

@@ -147,7 +147,7 @@ def write_svg(figure: "Figure", path: Path, name: str, description: str | None =
 
 def shows(path: Path, description: str) -> bool:
     """Return whether the SVG at `path` is there, and was written with this description."""
-    return path.is_file() and f">{escape(description)}<" in path.read_text()
+    return path.is_file() and f">{escape(description)}<".encode() in path.read_bytes()
 
 
 class Drawing(NamedTuple):
@@ -165,9 +165,10 @@ def write_or_check(
     existing: Iterable[Path] = (),
 ) -> None:
     """Write the files that are out of date, or with `check` refuse them, and those of the existing
-    ones that are neither texts nor drawings; `command` is what writes them."""
+    ones that are neither texts nor drawings; `command` is what writes them. Bytes are compared:
+    reading text would accept any line's end, and fail where it is not UTF-8."""
     drawings = drawings or {}
-    changed = [p for p, text in texts.items() if not p.is_file() or p.read_text() != text]
+    changed = [p for p, text in texts.items() if not p.is_file() or p.read_bytes() != text.encode()]
     redrawn = [p for p, drawing in drawings.items() if not shows(p, drawing.description)]
     if check:
         if left := sorted(set(existing) - texts.keys() - drawings.keys()):

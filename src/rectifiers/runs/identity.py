@@ -12,8 +12,9 @@ from pydantic_core import PydanticUndefined
 
 from rectifiers.runs.config import KEYS, RunConfig
 from rectifiers.runs.role import Role
-from rectifiers.runtime.schema import JsonObject, flat
+from rectifiers.runtime.schema import JsonObject, flat, value_at
 
+SEEDS = tuple(name for name, key in KEYS.items() if key.role is Role.SEED)
 NOT_SCIENCE = tuple(k for k, key in KEYS.items() if key.role not in (Role.SCIENCE, Role.SEED))
 # What `science` leaves out, with the values that it means.
 DEFAULTS = {
@@ -86,3 +87,13 @@ def _whole(value: object) -> object:
 def run_id(science_keys: JsonObject) -> str:
     """Return the run id, 12 hex digits, which also names the run's folder."""
     return hashlib.sha256(canonical_json(science_keys).encode()).hexdigest()[:12]
+
+
+def arm_hash(science_keys: JsonObject, *but: str) -> str:
+    """Return the hash of what runs of one arm share, without the dotted keys `but`: all but their
+    seeds, and but the weights that the run of the same seed trained, where they start from
+    those."""
+    arm = without(science_keys, (*SEEDS, *but))
+    if value_at(arm, "init.from_weights_content") is not None:
+        arm["init"] = {**arm["init"], "from_weights_content": AWAITED}
+    return run_id(arm)

@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
-from rectifiers.models.shortcuts import ShortcutBlock, ShortcutPerceptron
+from rectifiers.models.shortcuts import ShortcutBlock
 from rectifiers.runtime.errors import InputError
 
 # 128 MB of doubles; the matrix grows with its square, the time for the eigenvalues with its cube
@@ -165,7 +164,7 @@ def check_two_layers(network: ImageNetwork) -> None:
     if isinstance(network, Network):
         has_two = len(network.sites()) == 2 and network.pieces == 1
     else:
-        has_two = len(_blocks(network)) == 1
+        has_two = _only_block(network) is not None
     if not has_two:
         raise InputError(
             "fisher speaks of networks with two layers of weights, with shortcuts or without; give "
@@ -174,10 +173,12 @@ def check_two_layers(network: ImageNetwork) -> None:
     weights_of(network)
 
 
-def _blocks(network: ImageNetwork) -> list[ShortcutBlock]:
-    """The blocks of a perceptron with shortcuts."""
-    perceptron = network.module if isinstance(network, ModuleNetwork) else None
-    return perceptron.blocks() if isinstance(perceptron, ShortcutPerceptron) else []
+def _only_block(network: ImageNetwork) -> ShortcutBlock | None:
+    """The block of a perceptron with shortcuts that has just one; None of any other network."""
+    match list(network.own_module().children()):
+        case [nn.Flatten(), ShortcutBlock() as block]:
+            return block
+    return None
 
 
 def measure(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> dict[str, float]:
@@ -189,7 +190,8 @@ def measure(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> dict[str, 
     if isinstance(network, Network):
         last, shortcut = network.sites()[-1].module.weight, 0
     else:
-        (block,) = _blocks(network)
+        block = _only_block(network)
+        assert block is not None  # see `check_two_layers`
         last, shortcut = block.out.weight, block.shortcut.weight.numel()
 
     classes, hidden = last.shape

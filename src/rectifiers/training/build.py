@@ -79,8 +79,8 @@ def build(
     is_trained: whether it is only tested, which needs no batches that the processes divide."""
     data = run_on_all_ranks(lambda: build_data(config, source, place))
     if not is_trained:
-        run_on_all_ranks(data.check_batches)
-        _check_share_of_epoch(config, len(data.batches))
+        batches = run_on_all_ranks(lambda: data.batches)
+        _check_share_of_epoch(config, len(batches))
     preprocess, statistics_hash = build_preprocess(config, functions, data)
     network, init_report = run_on_all_ranks(
         lambda: initial_network(config, functions, data, preprocess)

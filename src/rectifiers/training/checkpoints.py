@@ -128,6 +128,16 @@ def load_weights(path: Path, *, may_be_of_run: bool = False) -> dict[str, Tensor
     return dict(weights)
 
 
+def refuse_other_run(checkpoint: JsonObject, run: str) -> None:
+    """Refuse the checkpoint of another run than `run`."""
+    kept = checkpoint["rectifiers"]["run"]
+    if kept != run:
+        raise InputError(
+            f"the checkpoint belongs to run {kept}, and this command makes run {run}: other "
+            "settings or epochs start a new run; leave out ckpt_path"
+        )
+
+
 def refuse_other_network(
     module: nn.Module, weights: Mapping[str, Tensor], remedy: str, *, names_only: bool = False
 ) -> None:

@@ -27,7 +27,12 @@ from rectifiers.runtime.errors import InputError, first_line, unreadable
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.tracking.loggers import logged
-from rectifiers.training.checkpoints import AtomicCheckpointIO, PathLike, refuse_other_network
+from rectifiers.training.checkpoints import (
+    AtomicCheckpointIO,
+    PathLike,
+    refuse_other_network,
+    refuse_other_run,
+)
 from rectifiers.training.networks import empty_network
 from rectifiers.training.optim import Schedule, build_schedule, configured_optimizer
 from rectifiers.training.targets import import_functions
@@ -282,10 +287,9 @@ class Classifier(pl.LightningModule):
         Loggers get the row after its checkpoint, and not from Lightning, which would round it to
         single precision. log_dict takes 0.5 ms a number: as long for the layers of a deep network
         as its training."""
-        numbers = {key: value for key, value in logged(row).items() if value is not None}
-        del numbers["epoch"]
-        tensors = {key: torch.tensor(value) for key, value in numbers.items()}
-        self.trainer.callback_metrics.update(tensors)
+        for key, value in logged(row).items():
+            if key != "epoch" and value is not None:
+                self.trainer.callback_metrics[key] = torch.tensor(value)
 
     def _val_errors(self) -> list[float]:
         return [row["val/top1_error_pct"] for row in self.history]
@@ -361,16 +365,6 @@ def _kept_parts(
     if not all(type(size) is int and 0 < size <= MOST_UNITS for size in sizes):
         raise ValueError("its number of classes or channels is not usable")
     return config, Preprocess(**fitted), *sizes
-
-
-def refuse_other_run(checkpoint: State, run: str) -> None:
-    """Refuse the checkpoint of another run than `run`."""
-    kept = checkpoint["rectifiers"]["run"]
-    if kept != run:
-        raise InputError(
-            f"the checkpoint belongs to run {kept}, and this command makes run {run}: other "
-            "settings or epochs start a new run; leave out ckpt_path"
-        )
 
 
 def _finite(x: object) -> bool:
