@@ -178,7 +178,7 @@ def test_too_short_signal_is_refused_by_its_length(kernel: int, pools: int, shor
     halves = [{"name": f"p{i}", "max_pool": 2, "stride": 2} for i in range(pools)]
     rows = expand([*halves, conv, {"name": "out", "linear": "classes"}], width=1, classes=3)
     for signal, size in ((True, "1 x 40 "), (False, "40 x 40 px")):
-        with refused(size):
+        with refused(size) as refusal:
             trace(rows, channels=1, input_px=40, signal=signal)
         assert ("data.crop_px" in str(refusal.value)) != signal
         assert str(shortest) in str(refusal.value)
