@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.activations.modules import outputs, pieces
-from rectifiers.gains import RECTIFIERS
+from rectifiers.gains import rectifier_slopes
 from rectifiers.quadrature import describe, normal_rule, root_between
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.moments import NEUTRAL, moments_at
@@ -251,15 +251,8 @@ def _products(activation: nn.Module, q: float) -> _Products:
             "correlation map; give one that acts on each number by itself"
         )
     q = max(q, SMALLEST)
-    is_known = type(activation) in RECTIFIERS
-    match activation:
-        case nn.ReLU() if is_known:
-            return _of_rectifier(torch.zeros(1, dtype=torch.float64), q)
-        case nn.LeakyReLU() if is_known:
-            return _of_rectifier(torch.tensor([activation.negative_slope], dtype=torch.float64), q)
-        case nn.PReLU() if is_known:
-            return _of_rectifier(activation.weight.detach().double(), q)
-    return _of_series(activation, q)
+    slopes = rectifier_slopes(activation)
+    return _of_series(activation, q) if slopes is None else _of_rectifier(slopes, q)
 
 
 def _of_rectifier(slopes: Tensor, q: float) -> _Products:
