@@ -13,7 +13,7 @@ from rectifiers.activations import as_module
 from rectifiers.prelu import PReLU
 from rectifiers.quadrature import (
     EXAMPLES,
-    REACH,
+    LAST_NODE,
     Moments,
     describe,
     is_elementwise,
@@ -72,7 +72,7 @@ def _mean_square(f: Tensor) -> float:
     decayed."""
     nodes, weights = normal_rule()
     terms = (weights[:, None] * f**2).mean(1)
-    total, tail = float(terms.sum()), float(terms[nodes.abs() > REACH - 1].sum())
+    total, tail = float(terms.sum()), float(terms[nodes.abs() > LAST_NODE - 1].sum())
     return math.inf if tail > 1e-9 * total else total
 
 

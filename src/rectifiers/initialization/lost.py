@@ -7,7 +7,7 @@ from itertools import chain
 
 from rectifiers.initialization.distributions import Trace
 from rectifiers.initialization.flow import LayerFlow
-from rectifiers.initialization.report import ALIKE, EXPLODED, VANISHED, Lost
+from rectifiers.initialization.report import ALIKE_IN_DATA, EXPLODED, VANISHED, Lost
 
 
 def signal_lost(trace: Trace, *, may_be_zero: bool = False) -> Lost | None:
@@ -84,7 +84,7 @@ def inputs_alike(layers: Mapping[str, LayerFlow]) -> Lost | None:
         return None
 
     at_first, (last, at_last) = read[0], answered[-1]
-    if 1 - at_first < ALIKE or 1 - at_last > VANISHED * (1 - at_first):
+    if 1 - at_first < ALIKE_IN_DATA or 1 - at_last > VANISHED * (1 - at_first):
         return None
     sentence = (
         f"inputs become alike: two of them have a correlation of {at_first:.3g}, and the responses "

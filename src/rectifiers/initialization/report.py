@@ -22,7 +22,7 @@ VANISHED, EXPLODED = 1e-7, 1e7
 GROWTH_LIMIT = 10.0  # of an error of the mean square, from the network's input on
 LARGEST_BIAS = 0.3  # part of E[y^2] that biases may have: more of them drowns what a layer reads
 LARGEST_RATIO = 4.0  # of measured and predicted, beside three standard deviations of its logarithm
-ALIKE = 1e-6  # 1 - c of two inputs that are alike already in the data
+ALIKE_IN_DATA = 1e-6  # 1 - c of two inputs that are alike already in the data
 MEASURES = ("E[y²]", "gradient", "correlation")  # columns
 MEASURED = "E[y²], gradient, and correlation of two inputs"
 

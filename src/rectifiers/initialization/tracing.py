@@ -45,7 +45,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.torch_internals import base
 
 LABEL = "rectifiers_label"  # of tensors without a distribution: what they are, in words
-LARGEST_LOG = 100.0  # of a factor on E[y^2]: no number overflows
+LARGEST_BORDERS = 100.0  # of what borders add to ln E[y^2]: no number overflows
 Respond = Callable[[], Tensor]  # computes a layer's responses, by its weight and bias as they are
 
 
@@ -315,7 +315,7 @@ class _Tracer(TorchFunctionMode):
         by_input = float(call.weight.double().square().mean()) * reads.second
         by_weight = call.fan_in * by_input
         second = by_weight + bias_second
-        left = math.exp(min(reads.map_slope * reads.borders, LARGEST_LOG))
+        left = math.exp(min(reads.map_slope * reads.borders, LARGEST_BORDERS))
         predicted = call.taps * by_input * left + bias_second
         measured_second = _mean_square(out)
         self.trace.responses.setdefault(call.name, (predicted, measured_second))
