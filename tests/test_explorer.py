@@ -192,7 +192,7 @@ def check_mean_field(page: dict[str, Any], activation: nn.Module, init: str, lab
     assert close(field["chi"], chi), label
     assert field["phase"] == mean_field.phase(chi), label
     for value, c in zip(page["map"], (0, 0.3, 0.9), strict=True):
-        after = mean_field.correlation_map(activation, c, q, **both)
+        after = mean_field.correlations(activation, c, q, layers=1, **both)[-1]
         assert value == pytest.approx(after, abs=1e-6), label
     scales = mean_field.depth_scales(activation, q, **both)
     assert close(field["scales"]["variance"], scales.variance), label

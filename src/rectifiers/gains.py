@@ -14,7 +14,7 @@ from rectifiers.activations import as_module
 from rectifiers.prelu import PReLU
 from rectifiers.quadrature import (
     EXAMPLES,
-    REACH,
+    LAST_NODE,
     Moments,
     describe,
     is_elementwise,
@@ -34,22 +34,32 @@ STD_TRUNCATED = 0.879625661  # of a normal number between -2 and 2
 Activation = nn.Module | str | Callable[..., Any]  # as `activations.as_module` takes it
 
 
+def rectifier_slopes(activation: nn.Module) -> Tensor | None:
+    """Return the slopes a of max(0, y) + a min(0, y), float64 [1] or [channels]; None where the
+    activation is not known to be such a rectifier."""
+    if type(activation) not in RECTIFIERS:
+        return None
+    match activation:
+        case nn.PReLU():
+            return activation.weight.detach().double()
+        case nn.LeakyReLU():
+            slope = activation.negative_slope
+        case nn.Identity():
+            slope = 1.0
+        case _:
+            slope = 0.0
+    return torch.tensor([slope], dtype=torch.float64, device="cpu")
+
+
 def _rectifier(slope_squared: float) -> Moments:
     half = (1 + slope_squared) / 2  # may overflow to infinity, which `gain` refuses
     return Moments(second=half, derivative_second=half, map_slope=1.0)
 
 
 def _closed_form(activation: nn.Module) -> Moments | None:
-    is_known = type(activation) in RECTIFIERS
-    match activation:
-        case nn.ReLU() if is_known:
-            return _rectifier(0.0)
-        case nn.LeakyReLU() if is_known:
-            return _rectifier(activation.negative_slope * activation.negative_slope)
-        case nn.PReLU() if is_known:
-            return _rectifier(float(activation.weight.detach().double().square().mean()))
-        case nn.Identity() if is_known:
-            return _rectifier(1.0)
+    slopes = rectifier_slopes(activation)
+    if slopes is not None:
+        return _rectifier(float(slopes.square().mean()))
 
     method = getattr(activation, "moments", None)
     result = method() if callable(method) else None
@@ -65,7 +75,7 @@ def _mean_square(f: Tensor) -> float:
     decayed."""
     nodes, weights = normal_rule()
     terms = (weights[:, None] * f**2).mean(1)
-    total, tail = float(terms.sum()), float(terms[nodes.abs() > REACH - 1].sum())
+    total, tail = float(terms.sum()), float(terms[nodes.abs() > LAST_NODE - 1].sum())
     return math.inf if tail > 1e-9 * total else total
 
 

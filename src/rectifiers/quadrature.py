@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rectifiers.runtime.errors import InputError
 
-REACH = 12.0  # the normal density beyond it is below 1e-31
+LAST_NODE = 12.0  # end of the rule's panels; the normal density beyond it is below 1e-31
 PANEL = 0.25  # edges fall on kinks at multiples of it: 0 (ReLU), +-1 (hardtanh), +-3 (hardswish)
 NODES_PER_PANEL = 16
 EXAMPLES = 8  # of numbers, on which an activation is tried
@@ -49,7 +49,7 @@ def normal_rule() -> tuple[Tensor, Tensor]:
     its digits at a kink (200 Hermite nodes leave 1e-5 for ELU), and a rule with an odd number of
     nodes has one exactly at ReLU's."""
     x, w = np.polynomial.legendre.leggauss(NODES_PER_PANEL)
-    left = np.arange(-REACH, REACH, PANEL)
+    left = np.arange(-LAST_NODE, LAST_NODE, PANEL)
     nodes = (left[:, None] + PANEL * (x + 1) / 2).ravel()
     weights = np.tile(w * PANEL / 2, len(left)) * np.exp(-(nodes**2) / 2) / np.sqrt(2 * np.pi)
     return torch.from_numpy(nodes), torch.from_numpy(weights)

@@ -77,6 +77,7 @@ def test_results_may_be_dictionaries_and_objects() -> None:
     class Result:
         def __init__(self, scores: torch.Tensor) -> None:
             self.scores = scores
+            self.me = self  # objects may name each other
 
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -98,7 +98,7 @@ def test_vanishing_responses_and_skipped_layers_are_warned_of() -> None:
     model[0].unused = nn.Linear(4, 4)
     (sentence,) = initialize(model, (64, WIDTH)).warnings
     assert all(word in sentence for word in ("left as they were", "0.unused.weight", "report.left"))
-    zeros = initialize(nn.Linear(WIDTH, 8), (64, WIDTH), init="zeros").warnings
+    zeros = initialize(chain(nn.ReLU(), 2), (64, WIDTH), init="zeros").warnings
     assert "vanishes" in zeros[0]
 
 

@@ -2,6 +2,7 @@
 
 import doctest
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -40,7 +41,8 @@ def test_erf_has_the_maps_of_its_closed_forms(q: float) -> None:
     assert M.chi_1(Erf(), q, weight_variance=1.7) == pytest.approx(expected, rel=1e-10)
     for c in (-0.6, 0.0, 0.4, 0.95):
         expected = (1.7 * product(c) + 0.2) / after
-        assert M.correlation_map(Erf(), c, q, **both) == pytest.approx(expected, rel=1e-9)
+        mapped = M.correlations(Erf(), c, q, layers=1, **both)[-1]
+        assert mapped == pytest.approx(expected, rel=1e-9)
         slope = 1.7 * 4 / math.pi / math.sqrt((1 + 2 * q) ** 2 - (2 * c * q) ** 2)
         assert M.correlation_slope(Erf(), c, q, weight_variance=1.7) == pytest.approx(
             slope, rel=1e-9
@@ -50,9 +52,13 @@ def test_erf_has_the_maps_of_its_closed_forms(q: float) -> None:
 @pytest.mark.parametrize("c", [-0.8, 0.0, 0.3, 0.9])
 def test_power_series_equals_the_closed_form(c: float) -> None:
     rectifier = nn.LeakyReLU(0.1)
-    for map_ in (M.correlation_map, M.correlation_slope):
-        expected = map_(rectifier, c, 2.0, weight_variance=1.3)
-        assert map_(Kink(), c, 2.0, weight_variance=1.3) == pytest.approx(expected)
+    mapped, expected = (
+        M.correlations(activation, c, 2.0, layers=1, weight_variance=1.3)[-1]
+        for activation in (Kink(), rectifier)
+    )
+    assert mapped == pytest.approx(expected)
+    slope = M.correlation_slope(Kink(), c, 2.0, weight_variance=1.3)
+    assert slope == pytest.approx(M.correlation_slope(rectifier, c, 2.0, weight_variance=1.3))
 
 
 def test_a_subclass_has_a_map_of_its_own() -> None:
@@ -61,7 +67,7 @@ def test_a_subclass_has_a_map_of_its_own() -> None:
             return x**2
 
     # E[u^2 v^2] = 1 + 2 c^2
-    mapped = M.correlation_map(Square(), 0.5, 1.0, weight_variance=1.0)
+    mapped = M.correlations(Square(), 0.5, 1.0, layers=1, weight_variance=1.0)[-1]
     assert mapped == pytest.approx((1 + 2 * 0.5**2) / 3)
 
 
@@ -98,7 +104,8 @@ def test_maps_keep_their_fixed_points(activation: nn.Module, weights: float, bia
     q = M.fixed_point(activation, **both)
     c = M.correlation_fixed_point(activation, q, **both)
     assert M.variance_map(activation, q, **both) == pytest.approx(q, rel=1e-8)
-    assert M.correlation_map(activation, c, q, **both) == pytest.approx(c, rel=1e-6)
+    mapped = M.correlations(activation, c, q, layers=1, **both)[-1]
+    assert mapped == pytest.approx(c, rel=1e-6)
     assert c < 1
 
 
@@ -126,7 +133,7 @@ def test_depth_scales_are_those_of_the_iterated_maps(weights: float, biases: flo
     after = M.variance_map(nn.Tanh(), q * 1.0001, **both)
     assert -1 / math.log((after - q) / (q * 1e-4)) == pytest.approx(scales.variance, rel=1e-3)
     c = M.correlation_fixed_point(nn.Tanh(), q, **both)
-    after = M.correlation_map(nn.Tanh(), c - 1e-4, q, **both)
+    after = M.correlations(nn.Tanh(), c - 1e-4, q, layers=1, **both)[-1]
     assert -1 / math.log((c - after) / 1e-4) == pytest.approx(scales.correlation, rel=1e-2)
 
 
@@ -136,14 +143,15 @@ def test_he_point_of_relu_is_critical() -> None:
 
 
 def test_unusable_arguments_are_refused() -> None:
+    mapped = partial(M.correlations, q=1.0, layers=1)
     calls = [
         (lambda: M.variance_map(nn.ReLU(), -1.0, weight_variance=2.0), "q=-1.0"),
         (lambda: M.chi_1(nn.ReLU(), math.inf, weight_variance=2.0), "q=inf"),
         (lambda: M.fixed_point(nn.ReLU(), weight_variance=math.nan), "weight_variance=nan"),
-        (lambda: M.correlation_map(nn.ReLU(), 1.1, 1.0, weight_variance=2.0), "c=1.1"),
-        (lambda: M.correlation_map(A.maxout(4), 0.5, 1.0, weight_variance=2.0), "Maxout"),
-        (lambda: M.correlation_map(nn.ReLU(), 0.5, 1.0, weight_variance=0.0), "variance of 0"),
-        (lambda: M.correlation_map(nn.Softmax(dim=1), 0.5, 1.0, weight_variance=1.0), "mixes"),
+        (lambda: mapped(nn.ReLU(), 1.1, weight_variance=2.0), "c=1.1"),
+        (lambda: mapped(A.maxout(4), 0.5, weight_variance=2.0), "Maxout"),
+        (lambda: mapped(nn.ReLU(), 0.5, weight_variance=0.0), "variance of 0"),
+        (lambda: mapped(nn.Softmax(dim=1), 0.5, weight_variance=1.0), "mixes"),
     ]
     for call, part in calls:
         with refused(part):

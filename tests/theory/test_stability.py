@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rectifiers import activations as A
 from rectifiers import stability
-from rectifiers.theory.mean_field import correlation_map
+from rectifiers.theory.mean_field import correlations
 
 
 def wave(x: Tensor) -> Tensor:
@@ -27,7 +27,8 @@ def test_correlations_follow_the_map(activation: nn.Module) -> None:
     assert chain.gain is not None
     c, expected = 0.0, [0.0]
     for _ in range(119):
-        c = correlation_map(activation, min(c, 1.0), 1.0, weight_variance=chain.gain**2)
+        variance = chain.gain**2
+        c = correlations(activation, min(c, 1.0), 1.0, layers=1, weight_variance=variance)[-1]
         expected.append(c)
     assert chain.correlations == pytest.approx(expected, rel=1e-12)
 

@@ -26,7 +26,7 @@ SMOOTH: dict[str, Callable[[Tensor], Tensor]] = {
 }
 SHIFTS = [step / 4 for step in range(17)]  # of the input, in either direction, to solve for
 SCALES, SCALE_STEP = (1e-3, 30.0), 1.5  # of the input
-REACH = 8.0  # of z, in expectations of functions that grow no faster than a line
+LARGEST_Z = 8.0  # in expectations of functions that grow no faster than a line
 
 
 class TailoredLeakyReLU(nn.Module):
@@ -161,7 +161,7 @@ def _moments(function: str, scale: float, shift: float) -> tuple[float, float, f
     """Return (E[g], Var[g], E[f'^2], E[z f f']) of g(z) = phi(scale z + shift) and f, g with mean 0
     and variance 1."""
     z, weights = normal_rule()
-    near = z.abs() < REACH
+    near = z.abs() < LARGEST_Z
     z, weights = z[near], weights[near]
     with torch.enable_grad():
         z.requires_grad_()

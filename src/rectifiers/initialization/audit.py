@@ -99,9 +99,9 @@ def audit(model: nn.Module, example_input: Any) -> AuditReport:
     The model is run forward and backward on the example, and changed in nothing. Severity follows
     the measured effect. Errors: something is not finite, or no gradient reaches a parameter, even
     after steps of SGD on a copy, so that zeros at the end of a branch are none. Warnings: the
-    signal where layers read it, the gradient of the first layer in units of the last one's, or the
-    correlation of the responses to two inputs leaves the limits 1e-7 and 1e7, or 1 - 1e-7. Notes:
-    what is inferred from a std. Of weights that look trained, only errors are reported.
+    signal at a layer, the gradient of the first layer in units of the last one's, or what differs
+    between the responses to two inputs leaves the limits 1e-7 and 1e7. Notes: what is inferred from
+    a std. Of weights that look trained, only errors are reported.
 
     example_input: as for `initialize`; four examples or more, for normalisation over two says
         little.
@@ -144,7 +144,7 @@ def audit(model: nn.Module, example_input: Any) -> AuditReport:
     if (training := find.trained(rows, any(map(bool, statistics)))) is not None:
         findings.append(training)
     elif not findings:
-        findings += find.warnings(model, rows, flows)
+        findings += find.warnings(model, trace, flows)
     if training is None:
         findings += notes(model, rows, flows[-1])
     if unread:
@@ -224,7 +224,8 @@ def _step(model: nn.Module, derivatives: Mapping[str, Tensor | None]) -> None:
 def _row(trace: Trace, call: LayerCall, flows: list[Flow]) -> TensorAudit:
     """Return the row of a layer. The gradient is of the first run in which there is one."""
     seen = [flow.layers[call.name] for flow in flows if call.name in flow.layers]
-    second_in = seen[0].second_in if seen else call.reads.second
+    sizes = trace.sizes.get(call.name)
+    second_in = sizes[0][0] if sizes else call.reads.second
     size = call.fan_in * second_in
     return TensorAudit(
         tensor=call.name,

@@ -296,8 +296,8 @@ class Trace:
     sums: the largest number of residual sums on one way. residual: by such sum the layers of its
     branch, in order; none where it does not end in a layer. inner: the same, wherever it ends;
     scales: by such sum the parameter that multiplies what its branch gives, "" for none.
-    responses: by layer, (predicted, measured) E[y^2], at its first use; last: measured at its last
-    use.
+    responses: by layer, (predicted, measured) E[y^2], at its first use; sizes: at every use,
+    (E[x^2], E[y^2]), measured; outputs: E[y^2] of each tensor that the network returned.
     unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run
     came to it. tables: those of embeddings, by name, in the order of their first use."""
 
@@ -311,7 +311,8 @@ class Trace:
     inner: list[tuple[str, ...]] = field(default_factory=list)
     scales: list[str] = field(default_factory=list)
     responses: dict[str, tuple[float, float]] = field(default_factory=dict)
-    last: dict[str, float] = field(default_factory=dict)
+    sizes: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    outputs: list[float] = field(default_factory=list)
     unexplained: dict[str, str] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
 

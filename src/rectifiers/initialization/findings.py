@@ -10,12 +10,19 @@ from typing import Literal
 
 from torch import nn
 
-from rectifiers.initialization.flow import Flow
-from rectifiers.initialization.report import EXPLODED, VANISHED
+from rectifiers.initialization.distributions import Trace
+from rectifiers.initialization.flow import Flow, LayerFlow
+from rectifiers.initialization.lost import gradient_lost, inputs_alike, signal_lost
 from rectifiers.initialization.weights import Looks
 
 FUSED = re.compile(r"qkv|in_proj|c_attn|query_key_value")
 Severity = Literal["error", "warning", "note"]
+REMEDIES = {
+    "not finite": "another activation, normalisation or residual connections",
+    "signal": "rectifiers.initialize, normalisation or residual connections",
+    "gradient": "another activation, residual connections or normalisation",
+    "inputs": "another activation, smaller biases, normalisation or residual connections",
+}
 
 
 @dataclass(frozen=True)
@@ -143,61 +150,26 @@ def _is_in(name: str, owner: str) -> bool:
     return name.rpartition(".")[0] == owner
 
 
-def warnings(
-    model: nn.Module, rows: Sequence[TensorAudit], flows: Sequence[Flow]
-) -> Iterator[Finding]:
-    """Find signals, gradients and correlations outside the limits, and units that stay alike.
-
-    The signal is judged where layers read it: what a normalisation reads, or a residual sum, may
-    have any size."""
-    layers = [row for row in rows if row.second is not None]
-    for row in layers:
-        size, what = row.second_in or 0.0, f"what {row.tensor} reads, {row.reads}, has E[x²]"
-        if row.is_output and (row.second or 0.0) > EXPLODED:
-            size, what = row.second or 0.0, f"the responses of {row.tensor} have E[y²]"
-        if size > EXPLODED or 0 < size < VANISHED:
-            word = "explodes" if size > 1 else "vanishes"
-            yield Finding(
-                "warning",
-                f"the signal {word}: {what} = {size:.3g}; use rectifiers.initialize, "
-                "normalisation or residual connections",
-                (row.tensor,),
-            )
-            break
-    yield from _gradient(flows)
-    answered = [row for row in layers if row.correlation is not None]
-    if answered and (last := answered[-1]).correlation > 1 - VANISHED:  # type: ignore[operator]
-        yield Finding(
-            "warning",
-            f"inputs become alike: the responses of {last.tensor} to two of them have a "
-            f"correlation of {last.correlation:.9g}; use another activation, smaller biases, "
-            "normalisation or residual connections",
-            (last.tensor,),
-        )
+def warnings(model: nn.Module, trace: Trace, flows: Sequence[Flow]) -> Iterator[Finding]:
+    """Find signals, gradients and correlations outside the limits, and units that stay alike."""
+    losses = (
+        signal_lost(trace, may_be_zero=True),
+        gradient_lost(_with_gradient(flows)),
+        inputs_alike(flows[0].layers),
+    )
+    for lost in filter(None, losses):
+        yield Finding("warning", f"{lost.sentence}; use {REMEDIES[lost.kind]}", (lost.layer,))
     yield from _copies(model, flows[0])
 
 
-def _gradient(flows: Sequence[Flow]) -> Iterator[Finding]:
-    """Compare the first layer's gradient with the last one's, each in units of its responses: a
-    normalisation behind the layer divides one and multiplies the other.
-
-    A network whose last layer starts at 0 is compared after a step."""
+def _with_gradient(flows: Sequence[Flow]) -> dict[str, LayerFlow]:
+    """Return the layers of the first run in which first and last layer have a gradient: where the
+    last one starts at 0, after a step."""
     for flow in flows:
-        sizes = [(name, x.gradient * x.second) for name, x in flow.layers.items()]
-        if not sizes:
-            return
-        (first, size), (last, reference) = sizes[0], sizes[-1]
-        if not size or not reference:
-            continue
-        if not VANISHED <= size / reference <= EXPLODED:
-            word = "explodes" if size > reference else "vanishes"
-            yield Finding(
-                "warning",
-                f"the gradient {word}: its mean square at {first} is {size / reference:.3g} of "
-                f"that at {last}; use another activation, residual connections or normalisation",
-                (first,),
-            )
-        return
+        gradients = [layer.gradient for layer in flow.layers.values() if layer.is_reached]
+        if gradients and gradients[0] and gradients[-1]:
+            return flow.layers
+    return {}
 
 
 def _copies(model: nn.Module, flow: Flow) -> Iterator[Finding]:

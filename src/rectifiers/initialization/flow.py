@@ -23,10 +23,10 @@ class LayerFlow:
     second: E[y^2] over the batch.
     correlation: of the responses to two examples, <y_i, y_j> / sqrt(<y_i, y_i> <y_j, y_j>), from
         the mean over all pairs; None for a single example, or where all responses are 0.
+    correlation_in: that of what the layer reads.
     gradient: the sum of the squared derivatives with respect to the responses, divided by that of
         the outputs, whose derivatives are drawn from N(0, 1). 1 in a chain of orthogonal layers,
         whatever their widths and map sizes; 0 where nothing reaches them.
-    second_in: E[x^2] of what the layer reads.
     alive: which of its units get a gradient on any example, bool [units]; None where none comes
         back.
     is_reached: whether the outputs depend on them for autograd: not where a function without a
@@ -35,8 +35,8 @@ class LayerFlow:
 
     second: float
     correlation: float | None
+    correlation_in: float | None
     gradient: float = 0.0
-    second_in: float = math.nan
     alive: Tensor | None = None
     is_reached: bool = False
 
@@ -123,8 +123,8 @@ class _Watch(TorchFunctionMode):
 
     def _note(self, name: str, x: Tensor, out: Tensor, channels: int) -> None:
         """Note a layer that reads `x` and has its units in the dimension `channels` of `out`."""
-        second_in = _sum_of_squares(x) / max(x.numel(), 1)
-        layer = self.layers[name] = LayerFlow(*_signal(out.detach()), second_in=second_in)
+        _, correlation_in = _signal(x.detach())
+        layer = self.layers[name] = LayerFlow(*_signal(out.detach()), correlation_in)
         if out.requires_grad:
 
             def hook(gradient: Tensor) -> None:
@@ -137,7 +137,7 @@ class _Watch(TorchFunctionMode):
 
 
 def _signal(y: Tensor) -> tuple[float, float | None]:
-    """Return E[y^2] and the correlation of the responses to two examples."""
+    """Return E[y^2] of a batch, and the correlation of two of its examples."""
     rows = y.double().flatten(1) if y.dim() > 1 else y.double()[None]
     own = float(rows.square().sum())
     second, count = own / max(rows.numel(), 1), len(rows)
@@ -168,17 +168,21 @@ def _copy(x: Any) -> Any:
     return x.clone() if _is_real(x) else x
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any, above: tuple[Any, ...] = ()) -> Iterator[Tensor]:
     """Yield the tensors of real numbers in a model's result: in lists, dictionaries, and objects
-    with fields."""
+    with fields.
+
+    above: the objects that hold `value`, which may name them again."""
     if isinstance(value, Tensor):
         if value.is_floating_point():
             yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from tensors_in(item)
+            yield from tensors_in(item, above)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from tensors_in(item)
+            yield from tensors_in(item, above)
     elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
-        yield from tensors_in(list(vars(value).values()))
+        if any(value is other for other in above):
+            return
+        yield from tensors_in(list(vars(value).values()), (*above, value))

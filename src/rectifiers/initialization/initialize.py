@@ -17,6 +17,7 @@ from rectifiers.initialization.distributions import LayerCall, Residual, Trace
 from rectifiers.initialization.example import arguments
 from rectifiers.initialization.filling import Filler, bias_part
 from rectifiers.initialization.flow import LayerFlow, measure
+from rectifiers.initialization.lost import gradient_lost, inputs_alike, signal_lost
 from rectifiers.initialization.others import (
     Values,
     check_fit,
@@ -25,7 +26,7 @@ from rectifiers.initialization.others import (
     fill_tables,
     zero_scales,
 )
-from rectifiers.initialization.report import InitReport, LayerInit, Propagation
+from rectifiers.initialization.report import InitReport, LayerInit, Lost, Propagation
 from rectifiers.initializers import Rule
 from rectifiers.parameters import LAYERS
 from rectifiers.runtime.errors import InputError
@@ -122,8 +123,9 @@ def initialize(
             reason = trace.unexplained.get(parameter) or _unfilled(model, parameter)
             left.setdefault(parameter, reason if value.numel() else "it holds no numbers")
     unfilled = tuple(name for name in left if name in filler.left or _is_of_layer(model, name))
-    behind_zeros = chain.from_iterable(structure.inner if residual == "zero" else ())
-    return InitReport(name, layers, left, unfilled, mode, others, tuple(behind_zeros))
+    behind_zeros = set(chain.from_iterable(structure.inner if residual == "zero" else ()))
+    lost = _lost(trace, flow, behind_zeros)
+    return InitReport(name, layers, left, unfilled, mode, others, lost)
 
 
 @torch.no_grad()
@@ -142,6 +144,15 @@ def _flow(
         return measure(model, args, kwargs).layers
     except Exception:  # as of a model that changes in place what a derivative needs
         return {}
+
+
+def _lost(trace: Trace, flow: dict[str, LayerFlow], behind_zeros: set[str]) -> Lost | None:
+    """Return what does not arrive. One cause has one sentence: where the signal is lost, so is the
+    gradient, and inputs become alike.
+
+    behind_zeros: layers of branches that start at 0, which have no gradient yet."""
+    judged = {name: x for name, x in flow.items() if x.gradient or name not in behind_zeros}
+    return signal_lost(trace) or gradient_lost(judged) or inputs_alike(flow)
 
 
 def _layer_init(
@@ -174,7 +185,6 @@ def _layer_init(
         mean_drawn=float(weight.mean()),
         predicted=predicted,
         measured=measured,
-        last=trace.last.get(call.name),
         bias_part=bias_part(call),
         growth=call.reads.growth * slope,
         spread=call.reads.spread * slope**2 + noise,

@@ -16,7 +16,7 @@ from rectifiers.initialization.weights import is_untruncated
 LARGE_OUTPUT = 100.0  # E[y^2] of scores, from which on a softmax is certain of a wrong answer
 PROPORTION = 10.0  # of the stds of embeddings that are added
 FARTHEST = 8.0  # in std, that no normal number reaches
-ALIKE = 1.25  # largest ratio of the stds of layers that are alike
+LARGEST_STD_RATIO = 1.25  # of layers that count as alike
 MOST_DEAD = 0.8  # share of units
 
 
@@ -59,7 +59,11 @@ def _scaled_by_depth(layers: Sequence[TensorAudit]) -> Iterator[Finding]:
         inner = [row for row in block if not row.is_end]
         for row in inner:
             like = [end for end in ends if _same(row, end)]
-            larger = [o for o in inner if o.looks.std > ALIKE * row.looks.std and _is_of_no_fan(o)]
+            larger = [
+                other
+                for other in inner
+                if other.looks.std > LARGEST_STD_RATIO * row.looks.std and _is_of_no_fan(other)
+            ]
             if like and larger and _is_of_no_fan(row):
                 found.append(row)
     if found:
@@ -99,7 +103,7 @@ def _different(layers: Sequence[TensorAudit]) -> Iterator[Finding]:
             row
             for row in group
             if not _same(row, usual)
-            and abs(math.log(row.looks.std / usual.looks.std)) > math.log(ALIKE)
+            and abs(math.log(row.looks.std / usual.looks.std)) > math.log(LARGEST_STD_RATIO)
         ]
         kinds = {row.kind for row in odd}
         if odd and not all(_is_by_depth([r for r in group if r.kind == kind]) for kind in kinds):

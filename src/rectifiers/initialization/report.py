@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
@@ -22,7 +22,7 @@ VANISHED, EXPLODED = 1e-7, 1e7
 GROWTH_LIMIT = 10.0  # of an error of the mean square, from the network's input on
 LARGEST_BIAS = 0.3  # part of E[y^2] that biases may have: more of them drowns what a layer reads
 LARGEST_RATIO = 4.0  # of measured and predicted, beside three standard deviations of its logarithm
-ALIKE = 1e-6  # 1 - c of two inputs that are alike already in the data
+ALIKE_IN_DATA = 1e-6  # 1 - c of two inputs that are alike already in the data
 MEASURES = ("E[y²]", "gradient", "correlation")  # columns
 MEASURED = "E[y²], gradient, and correlation of two inputs"
 
@@ -68,6 +68,16 @@ def _aligned(column: Row) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """What does not arrive, in words without a remedy, and at which layer."""
+
+    kind: Literal["not finite", "signal", "gradient", "inputs"]
+    sentence: str
+    layer: str
+    is_later: bool = False  # at its last use, not at its first
+
+
+@dataclass(frozen=True)
 class LayerInit:
     """A layer that `initialize` filled.
 
@@ -85,7 +95,6 @@ class LayerInit:
     predicted: E[y^2] of its responses at its first use, computed from the weights; None within
         attention.
     measured: the same, measured on the example.
-    last: E[y^2] measured at the last use.
     bias_part: the part of E[y^2] that has to come from biases so that an error does not grow.
     growth: the factor, by theory, on an error of the mean square of the network's input when it
         arrives at this layer.
@@ -109,7 +118,6 @@ class LayerInit:
     mean_drawn: float
     predicted: float | None
     measured: float | None
-    last: float | None = None
     bias_part: float = 0.0
     growth: float = 1.0
     spread: float = 0.0
@@ -157,7 +165,7 @@ class InitReport(Report):
     mode: the `mode` of `initialize`.
     others: parameters that are no layer's weight alone, by name, each with what was done: tables of
         embeddings, and scales that were set to 0.
-    behind_zeros: the layers of the residual branches that start at 0.
+    lost: what does not arrive on its way through the network.
     """
 
     rule: str
@@ -166,7 +174,7 @@ class InitReport(Report):
     unfilled: tuple[str, ...] = ()
     mode: str = "forward"
     others: dict[str, str] = field(default_factory=dict)
-    behind_zeros: tuple[str, ...] = ()
+    lost: Lost | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -181,8 +189,7 @@ class InitReport(Report):
     @property
     def start_warnings(self) -> tuple[str, ...]:
         """Those of `warnings` that concern signal, gradient and correlation."""
-        # one cause has one sentence: where the signal is lost, so is the gradient
-        end_to_end = self._lost() or self._gradient_lost() or self._alike()
+        end_to_end = f"{self.lost.sentence}; use {self._remedies(self.lost)}" if self.lost else ""
         return tuple(filter(None, [end_to_end, self._unstable(), self._surprising()]))
 
     def check(self) -> "InitReport":
@@ -194,31 +201,6 @@ class InitReport(Report):
         if self.warnings:
             raise InputError("; ".join(self.warnings))
         return self
-
-    def _lost(self) -> str:
-        """Warn of the first responses that are not finite, or far too large or small."""
-        for row in self.layers:
-            if row.last is None or not row.share or self.rule == "fixup":
-                continue
-            size = row.last / row.share
-            if not math.isfinite(size):
-                return (
-                    f"the responses of {row.layer} are not finite on the example; use another "
-                    "activation, normalisation or residual connections"
-                )
-            if not VANISHED < size < EXPLODED:
-                word = "explodes" if size > 1 else "vanishes"
-                # at later uses of a layer its scale is that of the first one
-                is_later = row.last != row.measured
-                place = " at its last use" if is_later else ""
-                can_measure = self.mode != "empirical" and self._is_curable and not is_later
-                better = 'mode="empirical", ' if can_measure else ""
-                better = "" if is_later else self._start_remedy + better
-                return (
-                    f"the signal {word}: the responses of {row.layer} have E[y²] = {row.last:.3g}"
-                    f"{place}; use {better}normalisation or residual connections"
-                )
-        return ""
 
     @property
     def _is_curable(self) -> bool:
@@ -258,51 +240,17 @@ class InitReport(Report):
                 )
         return ""
 
-    def _gradient_lost(self) -> str:
-        """Warn of a gradient that is lost, or explodes, between the last layer and the first."""
-        rows = [
-            (row.layer, row.gradient)
-            for row in self.layers
-            if row.gradient is not None and (row.gradient or row.layer not in self.behind_zeros)
-        ]
-        if not rows or self.rule == "fixup":
-            return ""
-        (first, at_first), (last, at_last) = rows[0], rows[-1]
-        ratio = at_first / at_last if at_last else math.nan
-        if math.isnan(ratio) or VANISHED < ratio < EXPLODED:
-            return ""
-        word = "explodes" if ratio > 1 else "vanishes"
-        return (
-            f"the gradient {word}: the sum of its squares at {first} is {ratio:.3g} times that at "
-            f"{last}; use {self._remedies()}"
-        )
-
-    def _alike(self) -> str:
-        """Warn of responses to different inputs that become alike on their way.
-
-        They are compared with those of the first layer: what is alike there is so in the data. Near
-        a correlation of 1 each layer multiplies 1 - c by the factor of the gradient's mean square
-        (Schoenholz et al. 2017), so that both have one limit."""
-        rows = [(row.layer, row.correlation) for row in self.layers if row.correlation is not None]
-        if not rows:
-            return ""
-        (first, at_first), (last, at_last) = rows[0], rows[-1]
-        if 1 - at_first < ALIKE or 1 - at_last > VANISHED * (1 - at_first):
-            return ""
-        return (
-            f"inputs become alike: the responses to two of them have a correlation of "
-            f"{at_first:.3g} at {first}, and of {at_last:.9g} at {last}; use {self._remedies()}"
-        )
-
-    @property
-    def _start_remedy(self) -> str:
-        """Name the rule that keeps the signal, where the one that was given does not."""
+    def _remedies(self, lost: Lost) -> str:
+        """Return what helps where signal, gradient or the differences between inputs are lost."""
         is_for_signal = self.mode == "empirical" or all(map(_is_filled_for_signal, self.layers))
-        return "" if is_for_signal else 'init="he", '
-
-    def _remedies(self) -> str:
-        """Return what helps where gradients or the differences between inputs do not arrive."""
-        start = self._start_remedy
+        # at later uses of a layer its scale is that of the first one
+        start = "" if is_for_signal or lost.is_later else 'init="he", '
+        if lost.kind == "not finite":
+            return f"{start}another activation, normalisation or residual connections"
+        if lost.kind == "signal":
+            can_measure = self.mode != "empirical" and self._is_curable and not lost.is_later
+            better = 'mode="empirical", ' if can_measure else ""
+            return f"{start}{better}normalisation or residual connections"
         if any("_norm (measured)" in row.reads for row in self.layers):
             # each multiplies the gradient: in batches by pi / (pi - 1) behind ReLU
             return f"{start}residual connections or fewer layers"

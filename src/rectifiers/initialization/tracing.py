@@ -38,13 +38,14 @@ from rectifiers.initialization.distributions import (
     normal,
 )
 from rectifiers.initialization.example import cannot_run, check
+from rectifiers.initialization.flow import tensors_in
 from rectifiers.initialization.modes import batch_stats_mode
 from rectifiers.quadrature import is_elementwise
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.torch_internals import base
 
 LABEL = "rectifiers_label"  # of tensors without a distribution: what they are, in words
-LARGEST_LOG = 100.0  # of a factor on E[y^2]: no number overflows
+LARGEST_BORDERS = 100.0  # of what borders add to ln E[y^2]: no number overflows
 Respond = Callable[[], Tensor]  # computes a layer's responses, by its weight and bias as they are
 
 
@@ -91,11 +92,12 @@ def run(
         tracer,
     ):
         try:
-            model(*inputs, **named)
+            result = model(*inputs, **named)
         except InputError:
             raise
         except Exception as error:
             raise cannot_run(model, inputs, named, error) from error
+    tracer.trace.outputs = [_mean_square(x) for x in tensors_in(result) if x.numel()]
     return tracer.trace
 
 
@@ -108,6 +110,10 @@ def _read(x: Tensor) -> Distribution:
     as of embeddings."""
     source = getattr(x, LABEL, "numbers without a layer before them (measured)")
     return _get(x) or measured(x, source)
+
+
+def _mean_square(x: Tensor) -> float:
+    return float(x.detach().double().square().mean())
 
 
 def _set(tensor: Tensor, dist: Distribution) -> None:
@@ -295,10 +301,10 @@ class _Tracer(TorchFunctionMode):
         call = LayerCall(key, weight, bias, fan_in, fan_out, dist, taps, halves)
         self._meet(call, lambda: func(*args, **kwargs))
         out = func(*args, **kwargs)
-        self._respond(out, call)
+        self._respond(out, call, _mean_square(x))
         return out
 
-    def _respond(self, out: Tensor, call: LayerCall) -> None:
+    def _respond(self, out: Tensor, call: LayerCall, second_in: float) -> None:
         """Let the responses of a layer carry their distribution, which follows from its weights.
 
         Followed is E[y^2] as if every response had all its inputs, for stds leave borders out as
@@ -309,11 +315,12 @@ class _Tracer(TorchFunctionMode):
         by_input = float(call.weight.double().square().mean()) * reads.second
         by_weight = call.fan_in * by_input
         second = by_weight + bias_second
-        left = math.exp(min(reads.map_slope * reads.borders, LARGEST_LOG))
+        left = math.exp(min(reads.map_slope * reads.borders, LARGEST_BORDERS))
         predicted = call.taps * by_input * left + bias_second
-        measured_second = float(out.detach().double().square().mean())
+        measured_second = _mean_square(out)
         self.trace.responses.setdefault(call.name, (predicted, measured_second))
-        self.trace.last[call.name] = measured_second
+        if out.numel():  # no token may come to an expert
+            self.trace.sizes.setdefault(call.name, []).append((second_in, measured_second))
 
         details: dict[str, Any] = {"origins": (call.name,), "ends": (call.name,)}
         details |= lengths_after([reads], call.name)
@@ -360,7 +367,7 @@ class _Tracer(TorchFunctionMode):
         call = LayerCall(name, last, last_bias, inputs, outputs, mixed, inputs)
         self._meet(call, lambda: func(*args, **kwargs)[0])
         out = func(*args, **kwargs)
-        self._respond(out[0], call)
+        self._respond(out[0], call, mixed.second)
         return out
 
     @contextmanager

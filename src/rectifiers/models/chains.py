@@ -15,12 +15,10 @@ from torch import Tensor, nn
 from rectifiers import initializers
 from rectifiers.activations.modules import pieces
 from rectifiers.gains import Mode, gain, moments
-from rectifiers.initialization.report import InitReport, LayerReport
+from rectifiers.initialization.report import GROWTH_LIMIT, InitReport, LayerReport
 from rectifiers.initializers import Layer, Rule
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
-
-DRIFT_LIMIT = 10.0  # the growth of an error of the variance that is warned of
 
 
 @dataclass(frozen=True)
@@ -254,7 +252,7 @@ def warn_of_drift(sites: Sequence[Site]) -> str | None:
                 slope = moments(site.after, site.channels).map_slope
         if 1 < slope < math.inf:
             drift, name = drift * slope, type(site.after).__name__
-    if drift <= DRIFT_LIMIT:
+    if drift <= GROWTH_LIMIT:
         return None
     sentence = (
         f"{name} has a variance map whose fixed point, that of He's gain, repels: over "

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.activations.modules import outputs, pieces
-from rectifiers.gains import RECTIFIERS
+from rectifiers.gains import rectifier_slopes
 from rectifiers.quadrature import describe, normal_rule, root_between
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.moments import NEUTRAL, moments_at
@@ -77,23 +77,6 @@ def phase(chi: float) -> str:
     return "ordered" if chi < 1 else "chaotic"
 
 
-def correlation_map(
-    activation: nn.Module, c: float, q: float, *, weight_variance: float, bias_variance: float = 0.0
-) -> float:
-    """Return the next layer's correlation of two inputs whose responses have variance q and
-    correlation c.
-
-    (weight_variance E[f(u) f(v)] + bias_variance) / variance_map(q), Poole et al., Eq. 5; by closed
-    form for rectifiers (Cho and Saul 2009), otherwise by its power series, of which a kink leaves
-    out about 1e-5.
-
-    >>> f"{correlation_map(nn.ReLU(), 0.0, 1.0, weight_variance=2.0):.6f}"
-    '0.318310'
-    """
-    variances = {"weight_variance": weight_variance, "bias_variance": bias_variance}
-    return correlations(activation, c, q, layers=1, **variances)[-1]
-
-
 def correlations(
     activation: nn.Module,
     c: float,
@@ -103,8 +86,14 @@ def correlations(
     weight_variance: float,
     bias_variance: float = 0.0,
 ) -> list[float]:
-    """Return the correlation of two inputs after each of `layers` layers, by `correlation_map` at
-    one variance q, which has to be its fixed point where there are several.
+    """Return the correlation of the responses to two inputs after each of `layers` layers.
+
+    c: their correlation before. q: their variance, which has to be the fixed point of its map where
+    there are several layers.
+
+    The map of a layer is (weight_variance E[f(u) f(v)] + bias_variance) / variance_map(q), Poole et
+    al., Eq. 5; by closed form for rectifiers (Cho and Saul 2009), otherwise by its power series, of
+    which a kink leaves out about 1e-5.
 
     >>> [f"{c:.2f}" for c in correlations(nn.ReLU(), 0.0, 1.0, layers=3, weight_variance=2.0)]
     ['0.32', '0.49', '0.60']
@@ -262,15 +251,8 @@ def _products(activation: nn.Module, q: float) -> _Products:
             "correlation map; give one that acts on each number by itself"
         )
     q = max(q, SMALLEST)
-    is_known = type(activation) in RECTIFIERS
-    match activation:
-        case nn.ReLU() if is_known:
-            return _of_rectifier(torch.zeros(1, dtype=torch.float64), q)
-        case nn.LeakyReLU() if is_known:
-            return _of_rectifier(torch.tensor([activation.negative_slope], dtype=torch.float64), q)
-        case nn.PReLU() if is_known:
-            return _of_rectifier(activation.weight.detach().double(), q)
-    return _of_series(activation, q)
+    slopes = rectifier_slopes(activation)
+    return _of_series(activation, q) if slopes is None else _of_rectifier(slopes, q)
 
 
 def _of_rectifier(slopes: Tensor, q: float) -> _Products:

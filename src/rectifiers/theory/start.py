@@ -15,19 +15,20 @@ from rectifiers.theory.moments import moments_at
 LARGEST_LOG = 700.0  # whose exponential is a finite number
 
 
-def gradient_change(sites: Sequence[Site], stds: Sequence[float], power: float = 1.0) -> float:
+def gradient_change(sites: Sequence[Site], stds: Sequence[float]) -> float:
     """Return ln of the sum of the squared derivatives with respect to the first layer's responses,
     in units of those of the last layer's.
 
     Each layer multiplies this sum by fan_in std^2 E[f'(y)^2], whatever its width, its stride and
-    the size of its maps; 1 with He's gain and a rectifier. For chains without normalisation.
+    the size of its maps; 1 with He's gain and a rectifier. For chains without normalisation, and
+    inputs of E[x^2] = 1.
 
-    stds: of the weights, one per site. power: E[x^2] of the input.
+    stds: of the weights, one per site.
 
     Raises:
         InputError: where the moments of an activation are not known for the E[y^2] that arrives.
     """
-    second, change = power, 0.0
+    second, change = 1.0, 0.0
     slope: float | None = None  # E[f'^2] between this layer and the one before
     for site, std in zip(sites, stds, strict=True):
         variance = site.fans[0] * std**2

@@ -1,0 +1,213 @@
+"""`initialize` and `audit` judge a start alike: what is lost on its way through a network."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rectifiers import audit, initialize
+from rectifiers.initializers import Layer, Rule
+
+WIDTH = 32
+
+
+def batch(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    torch.manual_seed(0)
+
+
+def linear(outputs: int = WIDTH, *, bias: bool = True) -> nn.Linear:
+    return nn.Linear(WIDTH, outputs, bias=bias)
+
+
+def rule(**stds: float) -> Rule:
+    """A rule with these stds, and else with 1 / sqrt(fan_in)."""
+
+    def fixed(weight: Tensor, layer: Layer, generator: torch.Generator) -> float:
+        std = stds.get(layer.name.removesuffix(".weight"), layer.fan_in**-0.5)
+        nn.init.normal_(weight, std=std, generator=generator)
+        return std
+
+    return fixed
+
+
+def warnings(model: nn.Module, x: Tensor, init: Rule | str = "he") -> list[tuple[str, ...]]:
+    """The warnings of `initialize`, and those of `audit` of the same weights."""
+    report, audited = initialize(model, x, init), audit(model, x)
+    assert not audited.errors
+    return [report.start_warnings, audited.warnings]
+
+
+class Net(nn.Module):
+    """Modules by name, and whatever `how` makes of them."""
+
+    def __init__(self, how: Callable[["Net", Tensor], Any], **modules: nn.Module) -> None:
+        super().__init__()
+        self.how = how
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.how(self, x)
+
+
+def blocks(norm: Callable[[], nn.Module], depth: int) -> nn.Sequential:
+    layers = [m for _ in range(depth) for m in (linear(), norm(), nn.ReLU())]
+    return nn.Sequential(*layers, linear(4))
+
+
+def rms_norm(x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-12)
+
+
+BEFORE_NORM = {
+    "batch norm": (blocks(lambda: nn.BatchNorm1d(WIDTH), 10), {str(3 * i): 1e4 for i in range(10)}),
+    "small before layer norm": (blocks(lambda: nn.LayerNorm(WIDTH), 2), {"0": 1e-6}),
+    "group norm of maps": (
+        nn.Sequential(
+            nn.Unflatten(1, (2, 4, 4)), nn.Conv2d(2, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(),
+            nn.Flatten(), linear(4),
+        ),
+        {"1": 1e5},
+    ),
+    "by hand": (
+        Net(lambda m, x: m.b(rms_norm(m.a(x)).relu()), a=linear(), b=linear()), {"a": 1e-5}
+    ),
+    "behind the last layer": (
+        nn.Sequential(linear(), nn.ReLU(), linear(), nn.LayerNorm(WIDTH)), {"2": 1e4}
+    ),
+    "normalised outputs": (
+        Net(lambda m, x: F.normalize(m.b(m.a(x).relu())), a=linear(), b=linear()), {"b": 1e4}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEFORE_NORM)
+def test_a_normalisation_may_read_any_size(name: str) -> None:
+    model, stds = BEFORE_NORM[name]
+    assert warnings(model, batch(64, WIDTH), rule(**stds)) == [(), ()]
+
+
+class Photo(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 8, 3), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.conv(x).relu().mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (nn.Sequential(linear(), nn.ReLU(), linear(8)), torch.ones(64, WIDTH)),
+        (Photo(), batch(1, 1, 8, 8).expand(16, 1, 8, 8)),
+    ],
+    ids=["ones", "one photo"],
+)
+def test_inputs_that_are_alike_are_not_blamed(model: nn.Module, x: Tensor) -> None:
+    assert warnings(model, x + 1e-6 * batch(*x.shape)) == [(), ()]
+
+
+def test_biases_that_drown_the_data_are_blamed() -> None:
+    model = nn.Sequential(linear(), nn.ReLU(), linear(8))
+    (sentence,) = audit(model, 1e-6 * batch(64, WIDTH)).warnings
+    assert sentence.startswith("inputs become alike")
+    assert warnings(model, 1e-6 * batch(64, WIDTH)) == [(), ()]  # whose biases are 0
+
+
+def loop(uses: int, activation: Callable[[Tensor], Tensor]) -> nn.Module:
+    def forward(m: Net, x: Tensor) -> Tensor:
+        for _ in range(uses):
+            x = activation(m.layer(x))
+        return x
+
+    return Net(forward, layer=linear())
+
+
+@pytest.mark.parametrize(
+    ("model", "std", "word"),
+    [(loop(40, F.silu), 1.0, "vanishes"), (loop(20, F.relu), 3.0, "explodes")],
+    ids=["silu", "relu"],
+)
+def test_later_uses_of_a_layer_are_judged(model: nn.Module, std: float, word: str) -> None:
+    for sentences in warnings(model, batch(64, WIDTH), rule(layer=std * WIDTH**-0.5)):
+        assert f"the signal {word}: layer.weight at its last use" in sentences[0]
+
+
+def recurrent(m: Net, x: Tensor) -> Tensor:
+    state = torch.zeros_like(x)
+    for _ in range(4):
+        state = torch.tanh(m.reads(x) + m.state(state))
+    return m.head(state)
+
+
+def experts(m: Net, x: Tensor) -> Tensor:
+    return m.head(m.busy(x)) + m.idle(x[:0]).sum()
+
+
+SOUND = {
+    "a state that starts at 0": (
+        Net(recurrent, reads=linear(), state=linear(bias=False), head=linear()), {}
+    ),
+    "a head that starts at 0": (nn.Sequential(linear(), nn.ReLU(), linear()), {"2": 0.0}),
+    "a shift that starts at 0": (
+        Net(lambda m, x: m.head(x + m.shift(x)), shift=linear(), head=linear()), {"shift": 0.0}
+    ),
+    "scores that are masked": (
+        Net(lambda m, x: m.head(x).masked_fill(x > 0, -1e9), head=linear()), {}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_starts_are_not_warned_of(name: str) -> None:
+    model, stds = SOUND[name]
+    assert warnings(model, batch(64, WIDTH), rule(**stds)) == [(), ()]
+
+
+def test_layer_without_examples_is_not_judged() -> None:
+    model = Net(experts, busy=linear(), idle=linear(), head=linear())
+    assert not initialize(model, batch(64, WIDTH)).start_warnings
+
+
+@pytest.mark.parametrize(
+    "end", [nn.Identity(), nn.ReLU(), nn.LogSoftmax(1), nn.Flatten(), nn.AvgPool1d(2)], ids=repr
+)
+def test_last_layer_with_too_large_outputs_is_lost(end: nn.Module) -> None:
+    model = nn.Sequential(linear(), nn.ReLU(), linear(), end)
+    for sentences in warnings(model, batch(64, WIDTH), rule(**{"2": 1e4})):
+        assert "the signal explodes: 2.weight" in sentences[0]
+
+
+def test_gradient_that_reaches_no_layer_is_lost() -> None:
+    model = nn.Sequential(linear(), nn.ReLU(), linear(), nn.Softmax(1))
+    (sentence,) = initialize(model, batch(64, WIDTH), rule(**{"2": 1e6})).warnings
+    assert sentence.startswith("the gradient vanishes: it is 0")
+
+
+def test_gradient_that_is_not_finite_is_said() -> None:
+    def forward(m: Net, x: Tensor) -> Tensor:
+        zeros = m.one(x).mul(0).square().sum(1, keepdim=True).sqrt()
+        return m.two(x + zeros)
+
+    (sentence,) = initialize(Net(forward, one=linear(), two=linear()), batch(8, WIDTH)).warnings
+    assert sentence.startswith("the gradient of one.weight is not finite")
+
+
+def test_signal_is_judged_without_a_backward_pass() -> None:
+    def forward(m: Net, x: Tensor) -> Tensor:
+        return m.layers(x).argmax(1)
+
+    layers = nn.Sequential(*(m for _ in range(30) for m in (linear(), nn.ReLU())))
+    init = rule(**{f"layers.{2 * i}": math.sqrt(1 / WIDTH) for i in range(30)})
+    (sentence,) = initialize(Net(forward, layers=layers), batch(64, WIDTH), init).warnings
+    assert sentence.startswith("the signal vanishes")
