@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial, update_wrapper
 from os.path import isdir
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def classes(
 
     arms = None
     if compare:
-        known += [listing.Run(record, RESULTS / "claims") for record in claim_runs()]
+        known += [listing.Run(record, RESULTS / "claims") for record in claim_runs(RESULTS)]
         first, second = (class_errors.training(listing.find(known, name)) for name in compare)
         arms = (first, second)
     numbers, words = class_errors.report(test, [run.record for run in known], arms)
@@ -183,7 +184,9 @@ def wandb_report(
     ids = Path(".cache") / "wandb_reports.json"
     if out is None:
         report.check_account(ids.parent)  # before the records, which take seconds to read
-    found = tables.load(RESULTS / "records") + (claim_runs_of_tables() if with_claims else [])
+    found = tables.load(RESULTS / "records") + (
+        claim_runs_of_tables(RESULTS) if with_claims else []
+    )
     if out is None:
         place = report.save(found, entity=entity, project=project, group=table, kept=ids)
     else:
@@ -194,7 +197,14 @@ def wandb_report(
 
 
 # what this program writes from the same records, by the command's name
-PAGES = {"claims": write_claims, "tables": write_tables, "readme": write_readme}
+PAGES = {
+    name: update_wrapper(partial(write, RESULTS), write)  # with its docstring, for --help
+    for name, write in {
+        "claims": write_claims,
+        "tables": write_tables,
+        "readme": write_readme,
+    }.items()
+}
 
 
 def check_all() -> Outcome:
@@ -277,9 +287,9 @@ COMMANDS: dict[str, tuple[Any, dict[str, dict[str, Any]]]] = {
     "diff": (diff, OF_RUNS | {"A": A_RUN, "B": A_RUN}),
     "classes": (classes, OF_RUNS | OF_CLASSES),
     "collect": (collect, OF_RUNS),
-    "tables": (write_tables, OF_FILES),
-    "claims": (write_claims, OF_FILES),
-    "readme": (write_readme, OF_FILES),
+    "tables": (PAGES["tables"], OF_FILES),
+    "claims": (PAGES["claims"], OF_FILES),
+    "readme": (PAGES["readme"], OF_FILES),
     "check": (check_all, {}),
     "wandb": (wandb_report, OF_WANDB),
 }

@@ -6,9 +6,8 @@ import lzma
 import pytest
 
 import golden
-from committed import CLAIMS, stored
-from rectifiers.claims.archive import claim_exclusion_reason, load, owner, runs_of
-from rectifiers.claims.claims import claims
+from committed import stored
+from rectifiers.claims.archive import claim_exclusion_reason, owner
 from rectifiers.runs.record import to_json
 
 KEPT = json.loads(golden.PLACE.read_text())
@@ -42,17 +41,6 @@ def test_committed_files_are_what_collecting_writes() -> None:
             assert [to_json(record).encode() for record in records] == [text for text, _ in lines]
             assert {owner(record) for record in records} == {place.split("/")[1]}
             assert [reason for r in records if (reason := claim_exclusion_reason(r))] == []
-
-
-@pytest.mark.parametrize("name", ["cifar_figure3", "cifar16_sparsity", "cifar6_unit_matrix"])
-def test_one_claim_loads_all_of_its_runs(name: str) -> None:
-    """Runs that two claims share lie in the folder of one of them."""
-    claim = next(claim for claim in claims() if claim.name == name)
-    records = [record for lines in stored().values() for _, record in lines]
-    answering = [record for record in records if claim_exclusion_reason(record) is None]
-    some = load(CLAIMS, name)
-    assert len(some) < len(answering) / 2
-    assert runs_of(claim, some) == runs_of(claim, answering)
 
 
 @pytest.mark.process

@@ -210,7 +210,7 @@ def test_classes_of_other_data_have_no_picture(
 def test_classes_refuse_what_they_cannot_use(
     report, monkeypatch, capsys, scored: Outcome, typed: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(report, "claim_runs", list)
+    monkeypatch.setattr(report, "claim_runs", lambda results: [])
     with pytest.raises(SystemExit) as left:
         call(report, monkeypatch, "classes", scored.record.run, *typed)
     assert left.value.code

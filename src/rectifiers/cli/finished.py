@@ -15,14 +15,14 @@ from omegaconf.errors import OmegaConfBaseException
 from rectifiers.cli.composition import Choices, compose_with_choices, override, refusal
 from rectifiers.runs.config import FREE, KEYS, RunConfig
 from rectifiers.runs.folder import record_paths, run_folder
-from rectifiers.runs.identity import NOT_SCIENCE, settings
+from rectifiers.runs.identity import NOT_SCIENCE, science, settings
 from rectifiers.runs.options import options
 from rectifiers.runs.record import TrainingRecord, load_training
 from rectifiers.runs.trust import check_plain, check_targets
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import CONF, read_yaml
-from rectifiers.runtime.schema import JsonObject, value_at
+from rectifiers.runtime.schema import JsonObject, flat, value_at
 
 # What a run's config.yaml says of its data, besides their folder, and no id holds.
 OF_THE_DATA = ("data.size", "data.dense_scales_px", "data.view_scales_px")
@@ -69,10 +69,17 @@ def of_run(
     except InputError as error:
         raise InputError(f"run={name}: {printable(str(error))}") from error
 
+    theirs, ours = flat(record.science), flat(science(config))
+    for key in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(key, ...) != ours.get(key, ...):  # None is a value
+            raise InputError(
+                f"{place}: science.{printable(key)} is no part of a run's id; a record of this "
+                "version does not hold it"
+            )
     if run_folder(config) != folder:
         raise InputError(
-            f"{folder} does not bear the name of the configuration that its record holds; give the "
-            "folder that the run was made in"
+            f"{folder} does not bear the name of its configuration; give the folder that the run "
+            "was made in"
         )
 
     return config, record.choices, record.overrides

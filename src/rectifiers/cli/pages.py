@@ -1,5 +1,6 @@
 """The pages that are made from committed records, each written, or compared with what it would be:
-the tables, the claims with their figures, and what README and the first tutorial show."""
+the tables, the claims with their figures, and what README and the first tutorial show. `results` is
+the folder of results in the checkout."""
 
 import functools
 import io
@@ -20,7 +21,7 @@ from rectifiers.claims.judge import ClaimResult, answer
 from rectifiers.claims.readme import readme_tables
 from rectifiers.claims.searches import check_rates
 from rectifiers.results import documents, tables
-from rectifiers.results.frame import EXPERIMENTS, RESULTS, described
+from rectifiers.results.frame import EXPERIMENTS, described
 from rectifiers.results.frame import known as known_experiments
 from rectifiers.results.run_tables import print_record
 from rectifiers.runs import record as records
@@ -30,40 +31,38 @@ from rectifiers.runtime.console import say
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 
-ROOT = RESULTS.parent
-README = ROOT / "README.md"
 Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same in words
 
 
 @functools.cache
-def claim_runs() -> list[TrainingRecord]:
+def claim_runs(results: Path) -> list[TrainingRecord]:
     """Return the records of the claims' runs, which take seconds to read."""
-    return claim_records.load(RESULTS / "claims")
+    return claim_records.load(results / "claims")
 
 
 @functools.cache
-def claim_results() -> list[ClaimResult]:
+def claim_results(results: Path) -> list[ClaimResult]:
     """Return the claims in the order of their names, judged by their records."""
-    return [answer(claim, claim_runs()) for claim in claims()]
+    return [answer(claim, claim_runs(results)) for claim in claims()]
 
 
-def write_tables(check: bool) -> Outcome:
+def write_tables(results: Path, check: bool) -> Outcome:
     """Write results/TABLES.md and the list of experiments that it shows."""
     documents.write_or_check({EXPERIMENTS: experiments()}, check, "make table")
     known_experiments.cache_clear()
 
-    shown = tables.load(RESULTS / "records") + claim_runs_of_tables()
-    made = tables.document(shown, claim_documents.conclusions(claim_results()))
+    shown = tables.load(results / "records") + claim_runs_of_tables(results)
+    made = tables.document(shown, claim_documents.conclusions(claim_results(results)))
 
-    path = RESULTS / "TABLES.md"
+    path = results / "TABLES.md"
     documents.write_or_check({path: tables.render_markdown(made)}, check, "make table")
     return {"path": str(path)}, "" if check else str(path)
 
 
-def claim_runs_of_tables() -> list[records.Record]:
+def claim_runs_of_tables(results: Path) -> list[records.Record]:
     """Return the claims' runs that stand in TABLES.md, each as a run of its row's experiment."""
-    ensembles = claim_records.load_ensembles(RESULTS / "claims")
-    return claim_documents.for_tables(claim_runs(), ensembles)
+    ensembles = claim_records.load_ensembles(results / "claims")
+    return claim_documents.for_tables(claim_runs(results), ensembles)
 
 
 def experiments() -> str:
@@ -90,55 +89,55 @@ def experiments() -> str:
     return yaml.safe_dump(registry, sort_keys=True)
 
 
-def write_claims(check: bool) -> Outcome:
+def write_claims(results: Path, check: bool) -> Outcome:
     """Write CLAIMS.md, FINDINGS.md, LEAK.md, REPORT.md, docs/lessons.md, and the page, runs and
     figure of each claim."""
-    folder, command = RESULTS / "claims", "python scripts/report.py claims"
+    folder, command = results / "claims", "python scripts/report.py claims"
     arms = {claim_records.arms_path(claim): arms_text(claim) for claim in claims()}
     documents.write_or_check(arms, check, command)
     claim_records.arm_hashes.cache_clear()
 
-    problem = check_claims(claim_runs())
-    texts = arms | claim_texts()
+    problem = check_claims(claim_runs(results))
+    texts = arms | claim_texts(results)
     existing = claim_records.strays(folder)
-    documents.write_or_check(texts, check, command, claim_drawings(), existing)
+    documents.write_or_check(texts, check, command, claim_drawings(results), existing)
     if problem and check:
         raise InputError(problem)
     if problem:
         say(problem)
 
-    path = str(RESULTS / "CLAIMS.md")
-    verdicts = {result.claim.name: str(result.verdict) for result in claim_results()}
+    path = str(results / "CLAIMS.md")
+    verdicts = {result.claim.name: str(result.verdict) for result in claim_results(results)}
     return {"path": path, "verdicts": verdicts}, "" if check else path
 
 
-def claim_texts() -> dict[Path, str]:
+def claim_texts(results: Path) -> dict[Path, str]:
     """Return the pages and tables of the claims by their paths."""
     from rectifiers.claims import leak
 
-    runs, results = claim_runs(), claim_results()
-    texts = {RESULTS / p: text for p, text in claim_documents.pages(results, runs).items()}
-    texts[RESULTS / "LEAK.md"] = leak.page(runs)
-    texts[ROOT / "docs" / "lessons.md"] = claim_documents.lessons_page(results)
+    runs, judged = claim_runs(results), claim_results(results)
+    texts = {results / p: text for p, text in claim_documents.pages(judged, runs).items()}
+    texts[results / "LEAK.md"] = leak.page(runs)
+    texts[results.parent / "docs" / "lessons.md"] = claim_documents.lessons_page(judged)
     for claim in claims():
-        path = RESULTS / "claims" / claim.name / "runs.csv"
+        path = results / "claims" / claim.name / "runs.csv"
         texts[path] = claim_documents.runs_csv(claim, runs)
     return texts
 
 
-def claim_drawings() -> dict[Path, documents.Drawing]:
+def claim_drawings(results: Path) -> dict[Path, documents.Drawing]:
     """Return the figures of the claims by their paths, and the picture of slopes."""
     from rectifiers.claims import figures, leak
 
     drawings = {}
-    for result in filter(has_figure, claim_results()):
-        path = RESULTS / "claims" / result.claim.name / "figure.svg"
+    for result in filter(has_figure, claim_results(results)):
+        path = results / "claims" / result.claim.name / "figure.svg"
         draw = functools.partial(figures.figure, result)
         drawings[path] = documents.Drawing(figures.description(result), draw)
 
-    lines = leak.lines(claim_runs())
+    lines = leak.lines(claim_runs(results))
     for page in figures.INKS:
-        path = ROOT / "docs" / "images" / f"leak-{page}.svg"
+        path = results.parent / "docs" / "images" / f"leak-{page}.svg"
         draw = functools.partial(leak.picture, lines, page)
         drawings[path] = documents.Drawing(leak.description(lines), draw)
     return drawings
@@ -178,29 +177,29 @@ def check_claims(runs: Sequence[TrainingRecord]) -> str:
     )
 
 
-def write_readme(check: bool) -> Outcome:
+def write_readme(results: Path, check: bool) -> Outcome:
     """Write the run and the picture that README.md and the first tutorial show, and README's
     tables."""
     from rectifiers.claims import figures
 
-    lines = example_run()
+    lines, readme = example_run(results), results.parent / "README.md"
     slopes = next(i for i, line in enumerate(lines) if line.startswith("layer "))
     shown_in = {
-        README: [*lines[:5], *lines[slopes : slopes + 2], "..."],
-        ROOT / "docs" / "tutorials" / "first-run.md": lines,
+        readme: [*lines[:5], *lines[slopes : slopes + 2], "..."],
+        results.parent / "docs" / "tutorials" / "first-run.md": lines,
     }
     texts = {}
     for path, shown in shown_in.items():
         block = "\n".join(["```", *shown, "```\n"])
         texts[path] = documents.filled(path.read_text(), "make train", block)
-    for name, block in readme_tables(claim_results(), claim_runs()).items():
-        texts[README] = documents.filled(texts[README], name, block)
+    for name, block in readme_tables(claim_results(results), claim_runs(results)).items():
+        texts[readme] = documents.filled(texts[readme], name, block)
 
-    curves = figures.pictured_curves(claim_runs())
+    curves = figures.pictured_curves(claim_runs(results))
     words = figures.picture_description(curves)
     pictures = {}
     for page in figures.INKS:
-        path = ROOT / "docs" / "images" / f"thirty-layers-{page}.svg"
+        path = results.parent / "docs" / "images" / f"thirty-layers-{page}.svg"
         draw = functools.partial(figures.picture, curves, page)
         pictures[path] = documents.Drawing(words, draw)
 
@@ -209,9 +208,9 @@ def write_readme(check: bool) -> Outcome:
     return {"paths": paths}, "" if check else "\n".join(paths)
 
 
-def example_run() -> list[str]:
+def example_run(results: Path) -> list[str]:
     """Return the lines that `make train` prints of its run."""
-    record = records.parse(lzma.decompress((RESULTS / "make_train.json.xz").read_bytes()))
+    record = records.parse(lzma.decompress((results / "make_train.json.xz").read_bytes()))
     printed = io.StringIO()
     print_record(record, Console(file=printed, width=80))
     lines = [line.rstrip() for line in printed.getvalue().splitlines()]
