@@ -1,6 +1,7 @@
 """Errors by class follow from a run's kept scores and from the masks of other runs."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def run_of(
     name: str = "prelu",
     *,
     width: int = 1,
+    weights: str | None = None,
     data: str = DATA,
     tested: dict[str, Any] | None = None,
     class_names: list[str] | None = None,
@@ -59,8 +61,11 @@ def run_of(
     digest = Scores(scores, LABELS, DATA, "{}").digest()
     center = result(0, len(LABELS), 0) | found | {"scores": digest} | (tested or {})
     settings = {"seed": seed, "model": {"width": width}, "activation": {"_target_": name}}
+    science = copy.deepcopy(SCIENCE) | settings
+    if weights is not None:
+        science["init"] = {**science["init"], "from_weights_content": weights}
     return training(
-        science=copy.deepcopy(SCIENCE) | settings,
+        science=science,
         choices={"activation": name},
         protocols={"center": center},
         network=NETWORK | {"classes": 4},
@@ -136,6 +141,14 @@ def test_other_tests_and_settings_are_not_paired(other: dict[str, Any]) -> None:
     assert list(pairs_by_seed(test, [twin], arms)) == [0]
     found = arms_to_compare(test, [stranger])
     assert not (found and pairs_by_seed(test, [stranger], found))
+
+
+def test_runs_from_other_weights_are_not_paired() -> None:
+    ours, other = run_of(answers({}), weights="a"), run_of(answers({}), 0, "relu", weights="b")
+    test = replace(scored(answers({})), record=ours)
+    assert arms_to_compare(test, [other]) is None
+    twin = run_of(answers({}), 1, weights="b")
+    assert list(pairs_by_seed(test, [ours, twin], (ours, ours))) == [0]
 
 
 def test_tie_is_confused_with_the_other_class() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from rectifiers.results.listing import USUAL_PROTOCOL, Run, text_table
 from rectifiers.results.statistics import error_interval_pct, holm, mean_of, zero_mean_p
 from rectifiers.runs.folder import scores_path
-from rectifiers.runs.identity import arm_hash
+from rectifiers.runs.identity import SEEDS, run_id, without
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
@@ -120,16 +120,22 @@ def _images_by_class(labels: np.ndarray) -> dict[int, np.ndarray]:
 def arms_to_compare(test: ScoredTest, known: Iterable[Record]) -> Pair | None:
     """Return a run with PReLU, or with the run's own activation, and one with ReLU that has all
     other settings of the run's, whatever the seeds; None without such runs."""
-    alike = arm_hash(test.record.science, "activation")
+    alike = _but_seeds(test.record, "activation")
     by_activation = {test.record.choices.get("activation"): test.record}
     for record in known:
-        if isinstance(record, TrainingRecord) and arm_hash(record.science, "activation") == alike:
+        if isinstance(record, TrainingRecord) and _but_seeds(record, "activation") == alike:
             by_activation.setdefault(record.choices.get("activation"), record)
 
     own = test.record.choices.get("activation")
     first = by_activation.get("prelu" if own == "relu" else own)
     second = by_activation.get("relu")
     return (first, second) if first and second else None
+
+
+def _but_seeds(record: TrainingRecord, *but: str) -> str:
+    """A hash of a run's settings without its seeds and the keys `but`; runs that start from other
+    weights, which nothing tells apart here, are others."""
+    return run_id(without(record.science, (*SEEDS, *but)))
 
 
 def pairs_by_seed(test: ScoredTest, known: Iterable[Record], arms: Pair) -> dict[int, Pair]:
@@ -144,7 +150,7 @@ def _tested_like(
 ) -> dict[int, TrainingRecord]:
     """The runs of an arm by seed that have the test of `model`, on the images of `test`."""
     asked, own = model.protocols.get(test.protocol), test.record.protocols[test.protocol]
-    wanted = arm_hash(arm.science)
+    wanted = _but_seeds(arm)
     runs: dict[int, TrainingRecord] = {}
     for record in known:
         result = record.protocols.get(test.protocol)
@@ -152,7 +158,7 @@ def _tested_like(
             continue
         has_images = (result.split, result.num_images) == (own.split, own.num_images)
         has_images = has_images and record.provenance.data == test.data
-        if has_images and result.settings == asked.settings and arm_hash(record.science) == wanted:
+        if has_images and result.settings == asked.settings and _but_seeds(record) == wanted:
             runs.setdefault(record.seed, record)
     return runs
 
