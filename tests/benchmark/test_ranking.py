@@ -70,7 +70,8 @@ def late_benchmark(small_benchmark, monkeypatch) -> None:
     """Let `easy` have a longer task, `long`."""
     longer = {"size": "late", "early": "easy"}
     tasks = {**SMALL.tasks, "long": SMALL.tasks["easy"].model_copy(update=longer)}
-    spec = SMALL.model_copy(update={"tasks": tasks})
+    late = ("activation=relu", "activation=leaky_relu activation.slope=0.25")
+    spec = SMALL.model_copy(update={"tasks": tasks, "late": late})
     for module in (filed, ranking, board):
         monkeypatch.setattr(module, "benchmark", lambda: spec)
 
@@ -147,6 +148,14 @@ def test_a_close_second_of_the_short_training_may_lead_both() -> None:
     text = early_and_late(entries)
     assert "This is not clear: mish leads early, elu late. Of these 3 entries mish has" in text
     assert "the place 1 to 2 early and 2 late" in text
+
+
+@pytest.mark.usefixtures("late_benchmark")
+def test_entries_that_have_not_run_late_are_named() -> None:
+    entries = {"relu": long_results("relu", 6, 6)}
+    assert "| leaky_relu-slope=0.25 | all runs |" in leaderboard(entries, "")
+    entries["leaky_relu-slope=0.25"] = long_results("leaky_relu-slope=0.25", 5, 5)
+    assert "| all runs |" not in leaderboard(entries, "")
 
 
 def test_places_are_corrected_for_the_number_of_pairs() -> None:
