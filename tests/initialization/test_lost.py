@@ -203,6 +203,38 @@ def test_gradient_that_is_not_finite_is_said() -> None:
     assert sentence.startswith("the gradient of one.weight is not finite")
 
 
+def saturated(depth: int) -> nn.Sequential:
+    """Layers whose biases leave Tanh a slope of 0.01."""
+    layers = [m for _ in range(depth) for m in (linear(), nn.Tanh())]
+    for layer in layers[::2]:
+        nn.init.constant_(layer.get_parameter("bias"), 3.0)
+    return nn.Sequential(*layers, linear(4))
+
+
+SHRINKING = {
+    "sigmoid": nn.Sequential(*(m for _ in range(60) for m in (linear(), nn.Sigmoid())), linear(4)),
+    "saturated": saturated(40),
+}
+
+
+@pytest.mark.parametrize("name", SHRINKING)
+def test_gradient_too_small_for_numbers_has_vanished(name: str) -> None:
+    (sentence,) = audit(SHRINKING[name], batch(16, WIDTH)).errors
+    assert "no gradient; the gradient vanishes" in sentence
+    assert sentence.startswith("0.weight")
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-42])
+def test_unit_of_outputs_does_not_matter(unit: float) -> None:
+    def forward(m: Net, x: Tensor) -> Tensor:
+        return unit * m.head(m.base(x) + m.up(m.down(x)))
+
+    model = Net(forward, base=linear(), down=linear(), up=linear(), head=linear())
+    nn.init.zeros_(model.get_parameter("up.weight"))  # so that a step has to be made
+    report = audit(model, batch(64, WIDTH)).check(strict=True)
+    assert all(row.gradient and math.isfinite(row.gradient) for row in report.tensors)
+
+
 def test_signal_is_judged_without_a_backward_pass() -> None:
     def forward(m: Net, x: Tensor) -> Tensor:
         return m.layers(x).argmax(1)
