@@ -124,6 +124,60 @@ def test_biases_that_drown_the_data_are_blamed() -> None:
     assert warnings(model, 1e-6 * batch(64, WIDTH)) == [(), ()]  # whose biases are 0
 
 
+def drowned(m: Net, x: Tensor) -> tuple[Tensor, Tensor]:
+    """A common part, which a layer adds to responses that keep the gradient.
+
+    Another layer reads a constant first."""
+    constant = m.constant(m.token.expand(len(x), -1) if hasattr(m, "token") else torch.ones_like(x))
+    y = m.data(x) + constant
+    return y, m.head(y + 1e5)
+
+
+class Token(Net):
+    """With a class token."""
+
+    def __init__(self, how: Callable[[Net, Tensor], Any], **modules: nn.Module) -> None:
+        super().__init__(how, **modules)
+        self.token = nn.Parameter(torch.ones(1, WIDTH))
+
+
+@pytest.mark.parametrize("kind", [Net, Token])
+def test_constants_that_run_first_hide_nothing(kind: type[Net]) -> None:
+    model = kind(drowned, constant=linear(), data=linear(), head=linear())
+    for sentences in warnings(model, batch(64, WIDTH)):
+        assert any("inputs become alike" in s and "head" in s for s in sentences)
+
+
+def scaled_by_constant(m: Net, x: Tensor) -> Tensor:
+    return m.data(x) * torch.sigmoid(m.scale(torch.ones_like(x)))
+
+
+def shifted_by_constant(m: Net, x: Tensor) -> Tensor:
+    embedded = torch.tanh(m.first(torch.linspace(0, 1, WIDTH).expand(len(x), -1)))
+    return m.data(x) + m.second(embedded)
+
+
+def with_monitor(m: Net, x: Tensor) -> tuple[Tensor, Tensor]:
+    y = m.data(x)
+    return y, m.monitor(y + 1e5).detach()
+
+
+@pytest.mark.parametrize(
+    ("how", "names"),
+    [
+        (scaled_by_constant, ("data", "scale")),
+        (shifted_by_constant, ("data", "first", "second")),
+        (with_monitor, ("data", "monitor")),
+    ],
+)
+def test_layers_beside_the_data_are_not_blamed(
+    how: Callable[[Net, Tensor], Any], names: tuple[str, ...]
+) -> None:
+    model = Net(how, **{name: linear() for name in names})
+    assert not [s for s in initialize(model, batch(64, WIDTH)).warnings if "alike" in s]
+    assert not [s for s in audit(model, batch(64, WIDTH)).warnings if "alike" in s]
+
+
 def loop(uses: int, activation: Callable[[Tensor], Tensor]) -> nn.Module:
     def forward(m: Net, x: Tensor) -> Tensor:
         for _ in range(uses):
@@ -172,6 +226,26 @@ SOUND = {
 def test_sound_starts_are_not_warned_of(name: str) -> None:
     model, stds = SOUND[name]
     assert warnings(model, batch(64, WIDTH), rule(**stds)) == [(), ()]
+
+
+def one_step(m: Net, x: Tensor) -> Tensor:
+    return m.head(torch.tanh(m.reads(x) + m.state(torch.zeros(len(x), WIDTH))))
+
+
+def zeros_through_layers(m: Net, x: Tensor) -> Tensor:
+    return m.head(m.reads(x) + m.state(torch.relu(m.memory(torch.zeros(len(x), WIDTH)))))
+
+
+@pytest.mark.parametrize("how", [one_step, zeros_through_layers])
+def test_zeros_of_the_data_are_not_lost(how: Callable[[Net, Tensor], Any]) -> None:
+    layers = {name: linear(bias=False) for name in ("reads", "memory", "state", "head")}
+    assert not initialize(Net(how, **layers), batch(64, WIDTH)).start_warnings
+
+
+def test_zeros_that_layers_make_are_lost() -> None:
+    model = nn.Sequential(linear(bias=False), nn.Threshold(1e3, 0.0), linear(bias=False))
+    (sentence,) = initialize(model, batch(64, WIDTH), rule()).start_warnings
+    assert sentence.startswith("the signal vanishes: 2.weight")
 
 
 def test_layer_without_examples_is_not_judged() -> None:

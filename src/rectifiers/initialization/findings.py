@@ -168,7 +168,7 @@ def warnings(model: nn.Module, trace: Trace, flows: Sequence[Flow]) -> Iterator[
     losses = (
         signal_lost(trace, may_be_zero=True),
         gradient_lost(_fading(flows[0]) or _with_gradient(flows)),
-        inputs_alike(flows[0].layers),
+        inputs_alike(flows[0].layers, trace),
     )
     for lost in filter(None, losses):
         yield Finding("warning", f"{lost.sentence}; use {REMEDIES[lost.kind]}", (lost.layer,))
