@@ -178,6 +178,12 @@ def test_layers_beside_the_data_are_not_blamed(
     assert not [s for s in audit(model, batch(64, WIDTH)).warnings if "alike" in s]
 
 
+def test_inputs_are_judged_without_a_backward_pass() -> None:
+    model = Net(lambda m, x: m.head(m.data(x) + 1e5).argmax(1), data=linear(), head=linear())
+    (sentence,) = initialize(model, batch(64, WIDTH)).start_warnings[:1]
+    assert sentence.startswith("inputs become alike")
+
+
 def loop(uses: int, activation: Callable[[Tensor], Tensor]) -> nn.Module:
     def forward(m: Net, x: Tensor) -> Tensor:
         for _ in range(uses):

@@ -92,7 +92,7 @@ def inputs_alike(layers: Mapping[str, LayerFlow], trace: Trace) -> Lost | None:
         for name, x in reached.items()
         if x.correlation_in is not None and 1 - x.correlation_in >= ALIKE_IN_DATA
     }
-    for name, x in reversed(reached.items()):
+    for name, x in reversed(list(reached.items())):
         way = {name, *(trace.calls[name].reads.behind if name in trace.calls else ())}
         at_first = next((c for source, c in different.items() if source in way), None)
         if x.correlation is None or at_first is None:
