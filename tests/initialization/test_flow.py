@@ -1,12 +1,15 @@
 """One forward and one backward pass: signal, correlation and gradient of every layer."""
 
 import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from rectifiers.initialization.flow import measure
+from rectifiers.initialization.flow import measure, tensors_in
 
 
 def orthogonal(*layers: nn.Module) -> nn.Sequential:
@@ -90,6 +93,64 @@ def test_results_may_be_dictionaries_and_objects() -> None:
     flow = measure(Model(), (), {"x": torch.randn(8, 4)})
     assert set(flow.layers) == {"one.weight", "two.weight"}
     assert all(gradient for gradient in flow.gradients.values())
+
+
+class Node:
+    """An object with fields, such as a result or a cache."""
+
+    def __init__(self, **fields: Any) -> None:
+        vars(self).update(fields)
+
+
+def linked(x: Tensor) -> Node:
+    nodes = [Node(x=x) for _ in range(40)]
+    for node in nodes:
+        node.nodes = nodes
+    return nodes[0]
+
+
+def shared(x: Tensor) -> Node:
+    node = Node(x=x)
+    for _ in range(60):
+        node = Node(one=node, other=node)
+    return node
+
+
+def deep(x: Tensor) -> list[Any]:
+    result: list[Any] = [x]
+    for _ in range(5000):
+        result = [result]
+    return result
+
+
+def own_dictionary(x: Tensor) -> dict[str, Any]:
+    result: dict[str, Any] = {"x": x}
+    result["result"] = result
+    return result
+
+
+def own_list(x: Tensor) -> list[Any]:
+    result: list[Any] = [x]
+    result.append((result, Node(result=result)))
+    return result
+
+
+@pytest.mark.parametrize("result", [linked, shared, deep, own_dictionary, own_list])
+def test_results_may_hold_each_other(result: Callable[[Tensor], Any]) -> None:
+    x = torch.randn(2)
+    assert [id(y) for y in tensors_in(result(x))] == [id(x)]
+
+
+def test_tensors_of_results_keep_their_order() -> None:
+    a, b, c, d = (torch.randn(1) for _ in range(4))
+    result = (a, [Node(b=b), {"a": a, "c": c}], torch.arange(2), d)
+    assert [id(y) for y in tensors_in(result)] == [id(a), id(b), id(c), id(d)]
+
+
+def test_modules_of_results_are_not_searched() -> None:
+    module = ModuleType("module")
+    vars(module).update(x=torch.randn(2))
+    assert not list(tensors_in({"module": module, "layer": nn.Linear(2, 2), "type": Node}))
 
 
 def test_parameters_that_are_cut_off_have_no_gradient() -> None:

@@ -124,6 +124,66 @@ def test_biases_that_drown_the_data_are_blamed() -> None:
     assert warnings(model, 1e-6 * batch(64, WIDTH)) == [(), ()]  # whose biases are 0
 
 
+def drowned(m: Net, x: Tensor) -> tuple[Tensor, Tensor]:
+    """A common part, which a layer adds to responses that keep the gradient.
+
+    Another layer reads a constant first."""
+    constant = m.constant(m.token.expand(len(x), -1) if hasattr(m, "token") else torch.ones_like(x))
+    y = m.data(x) + constant
+    return y, m.head(y + 1e5)
+
+
+class Token(Net):
+    """With a class token."""
+
+    def __init__(self, how: Callable[[Net, Tensor], Any], **modules: nn.Module) -> None:
+        super().__init__(how, **modules)
+        self.token = nn.Parameter(torch.ones(1, WIDTH))
+
+
+@pytest.mark.parametrize("kind", [Net, Token])
+def test_constants_that_run_first_hide_nothing(kind: type[Net]) -> None:
+    model = kind(drowned, constant=linear(), data=linear(), head=linear())
+    for sentences in warnings(model, batch(64, WIDTH)):
+        assert any("inputs become alike" in s and "head" in s for s in sentences)
+
+
+def scaled_by_constant(m: Net, x: Tensor) -> Tensor:
+    return m.data(x) * torch.sigmoid(m.scale(torch.ones_like(x)))
+
+
+def shifted_by_constant(m: Net, x: Tensor) -> Tensor:
+    embedded = torch.tanh(m.first(torch.linspace(0, 1, WIDTH).expand(len(x), -1)))
+    return m.data(x) + m.second(embedded)
+
+
+def with_monitor(m: Net, x: Tensor) -> tuple[Tensor, Tensor]:
+    y = m.data(x)
+    return y, m.monitor(y + 1e5).detach()
+
+
+@pytest.mark.parametrize(
+    ("how", "names"),
+    [
+        (scaled_by_constant, ("data", "scale")),
+        (shifted_by_constant, ("data", "first", "second")),
+        (with_monitor, ("data", "monitor")),
+    ],
+)
+def test_layers_beside_the_data_are_not_blamed(
+    how: Callable[[Net, Tensor], Any], names: tuple[str, ...]
+) -> None:
+    model = Net(how, **{name: linear() for name in names})
+    assert not [s for s in initialize(model, batch(64, WIDTH)).warnings if "alike" in s]
+    assert not [s for s in audit(model, batch(64, WIDTH)).warnings if "alike" in s]
+
+
+def test_inputs_are_judged_without_a_backward_pass() -> None:
+    model = Net(lambda m, x: m.head(m.data(x) + 1e5).argmax(1), data=linear(), head=linear())
+    (sentence,) = initialize(model, batch(64, WIDTH)).start_warnings[:1]
+    assert sentence.startswith("inputs become alike")
+
+
 def loop(uses: int, activation: Callable[[Tensor], Tensor]) -> nn.Module:
     def forward(m: Net, x: Tensor) -> Tensor:
         for _ in range(uses):
@@ -174,6 +234,26 @@ def test_sound_starts_are_not_warned_of(name: str) -> None:
     assert warnings(model, batch(64, WIDTH), rule(**stds)) == [(), ()]
 
 
+def one_step(m: Net, x: Tensor) -> Tensor:
+    return m.head(torch.tanh(m.reads(x) + m.state(torch.zeros(len(x), WIDTH))))
+
+
+def zeros_through_layers(m: Net, x: Tensor) -> Tensor:
+    return m.head(m.reads(x) + m.state(torch.relu(m.memory(torch.zeros(len(x), WIDTH)))))
+
+
+@pytest.mark.parametrize("how", [one_step, zeros_through_layers])
+def test_zeros_of_the_data_are_not_lost(how: Callable[[Net, Tensor], Any]) -> None:
+    layers = {name: linear(bias=False) for name in ("reads", "memory", "state", "head")}
+    assert not initialize(Net(how, **layers), batch(64, WIDTH)).start_warnings
+
+
+def test_zeros_that_layers_make_are_lost() -> None:
+    model = nn.Sequential(linear(bias=False), nn.Threshold(1e3, 0.0), linear(bias=False))
+    (sentence,) = initialize(model, batch(64, WIDTH), rule()).start_warnings
+    assert sentence.startswith("the signal vanishes: 2.weight")
+
+
 def test_layer_without_examples_is_not_judged() -> None:
     model = Net(experts, busy=linear(), idle=linear(), head=linear())
     assert not initialize(model, batch(64, WIDTH)).start_warnings
@@ -201,6 +281,38 @@ def test_gradient_that_is_not_finite_is_said() -> None:
 
     (sentence,) = initialize(Net(forward, one=linear(), two=linear()), batch(8, WIDTH)).warnings
     assert sentence.startswith("the gradient of one.weight is not finite")
+
+
+def saturated(depth: int) -> nn.Sequential:
+    """Layers whose biases leave Tanh a slope of 0.01."""
+    layers = [m for _ in range(depth) for m in (linear(), nn.Tanh())]
+    for layer in layers[::2]:
+        nn.init.constant_(layer.get_parameter("bias"), 3.0)
+    return nn.Sequential(*layers, linear(4))
+
+
+SHRINKING = {
+    "sigmoid": nn.Sequential(*(m for _ in range(60) for m in (linear(), nn.Sigmoid())), linear(4)),
+    "saturated": saturated(40),
+}
+
+
+@pytest.mark.parametrize("name", SHRINKING)
+def test_gradient_too_small_for_numbers_has_vanished(name: str) -> None:
+    (sentence,) = audit(SHRINKING[name], batch(16, WIDTH)).errors
+    assert "no gradient; the gradient vanishes" in sentence
+    assert sentence.startswith("0.weight")
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-42])
+def test_unit_of_outputs_does_not_matter(unit: float) -> None:
+    def forward(m: Net, x: Tensor) -> Tensor:
+        return unit * m.head(m.base(x) + m.up(m.down(x)))
+
+    model = Net(forward, base=linear(), down=linear(), up=linear(), head=linear())
+    nn.init.zeros_(model.get_parameter("up.weight"))  # so that a step has to be made
+    report = audit(model, batch(64, WIDTH)).check(strict=True)
+    assert all(row.gradient and math.isfinite(row.gradient) for row in report.tensors)
 
 
 def test_signal_is_judged_without_a_backward_pass() -> None:

@@ -216,9 +216,11 @@ def _step(model: nn.Module, derivatives: Mapping[str, Tensor | None]) -> None:
         derivative = derivatives.get(name)
         if derivative is None:
             continue
-        size = float(derivative.abs().double().square().mean().sqrt())
-        if 0 < size < math.inf:
-            parameter.sub_(derivative * (STEP / size))
+        largest = float(derivative.abs().amax())
+        if 0 < largest < math.inf:
+            unit = derivative / largest  # first: STEP / size of a tiny derivative overflows
+            size = float(unit.abs().double().square().mean().sqrt())
+            parameter.sub_(unit * (STEP / size))
 
 
 def _row(trace: Trace, call: LayerCall, flows: list[Flow]) -> TensorAudit:

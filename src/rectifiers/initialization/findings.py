@@ -13,6 +13,7 @@ from torch import nn
 from rectifiers.initialization.distributions import Trace
 from rectifiers.initialization.flow import Flow, LayerFlow
 from rectifiers.initialization.lost import gradient_lost, inputs_alike, signal_lost
+from rectifiers.initialization.report import VANISHED
 from rectifiers.initialization.weights import Looks
 
 FUSED = re.compile(r"qkv|in_proj|c_attn|query_key_value")
@@ -108,9 +109,10 @@ def errors(flows: Sequence[Flow]) -> Iterator[Finding]:
     flows: the first of the model, the others after a step of SGD each."""
     first, last = flows[0], flows[-1]
     for name, layer in first.layers.items():
-        for what, number in (("responses", layer.second), ("gradient", layer.gradient)):
+        numbers = (("responses", "are", layer.second), ("gradient", "is", layer.gradient))
+        for what, verb, number in numbers:
             if not math.isfinite(number):
-                yield Finding("error", f"the {what} of {name} are not finite", (name,))
+                yield Finding("error", f"the {what} of {name} {verb} not finite", (name,))
                 return
     cut = [name for name, g in last.gradients.items() if g is None and name in last.used]
     if cut:
@@ -121,7 +123,11 @@ def errors(flows: Sequence[Flow]) -> Iterator[Finding]:
             tuple(cut),
         )
     dead = silent(last)
-    if dead:
+    lost = gradient_lost(_fading(first))
+    if dead and lost is not None:  # it is 0 where it gets too small for the numbers
+        sentence = f"{named(dead)}: no gradient; {lost.sentence}; use {REMEDIES[lost.kind]}"
+        yield Finding("error", sentence, tuple(dead))
+    elif dead:
         steps = f"even after {len(flows) - 1} step{'s' * (len(flows) > 2)} of SGD"
         yield Finding(
             "error",
@@ -146,6 +152,13 @@ def silent(flow: Flow) -> list[str]:
     return result
 
 
+def _fading(flow: Flow) -> dict[str, LayerFlow]:
+    """Return the layers that have a gradient, where it vanishes on its way to the first of them."""
+    layers = {name: x for name, x in flow.layers.items() if x.gradient * x.second}
+    sizes = [x.gradient * x.second for x in layers.values()]
+    return layers if sizes and sizes[0] < VANISHED * sizes[-1] else {}
+
+
 def _is_in(name: str, owner: str) -> bool:
     return name.rpartition(".")[0] == owner
 
@@ -154,8 +167,8 @@ def warnings(model: nn.Module, trace: Trace, flows: Sequence[Flow]) -> Iterator[
     """Find signals, gradients and correlations outside the limits, and units that stay alike."""
     losses = (
         signal_lost(trace, may_be_zero=True),
-        gradient_lost(_with_gradient(flows)),
-        inputs_alike(flows[0].layers),
+        gradient_lost(_fading(flows[0]) or _with_gradient(flows)),
+        inputs_alike(flows[0].layers, trace),
     )
     for lost in filter(None, losses):
         yield Finding("warning", f"{lost.sentence}; use {REMEDIES[lost.kind]}", (lost.layer,))

@@ -6,6 +6,7 @@ gradient is torch's own."""
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -168,21 +169,28 @@ def _copy(x: Any) -> Any:
     return x.clone() if _is_real(x) else x
 
 
-def tensors_in(value: Any, above: tuple[Any, ...] = ()) -> Iterator[Tensor]:
-    """Yield the tensors of real numbers in a model's result: in lists, dictionaries, and objects
-    with fields.
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of real numbers in a model's result, each once, in their order: in lists,
+    dictionaries, and objects with fields. Any of these may hold each other."""
+    seen: dict[int, Any] = {}
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen:
+            continue
+        seen[id(item)] = item  # kept, so that nothing else gets its id
+        if not isinstance(item, Tensor):
+            waiting += reversed(_items(item))
+        elif item.is_floating_point():
+            yield item
 
-    above: the objects that hold `value`, which may name them again."""
-    if isinstance(value, Tensor):
-        if value.is_floating_point():
-            yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item, above)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item, above)
-    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
-        if any(value is other for other in above):
-            return
-        yield from tensors_in(list(vars(value).values()), (*above, value))
+
+def _items(value: Any) -> list[Any]:
+    """Return what a list, a dictionary or an object with fields holds, and nothing of others."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, list | tuple):
+        return list(value)
+    if hasattr(value, "__dict__") and not isinstance(value, nn.Module | type | ModuleType):
+        return list(vars(value).values())
+    return []

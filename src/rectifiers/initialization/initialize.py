@@ -152,7 +152,7 @@ def _lost(trace: Trace, flow: dict[str, LayerFlow], behind_zeros: set[str]) -> L
 
     behind_zeros: layers of branches that start at 0, which have no gradient yet."""
     judged = {name: x for name, x in flow.items() if x.gradient or name not in behind_zeros}
-    return signal_lost(trace) or gradient_lost(judged) or inputs_alike(flow)
+    return signal_lost(trace) or gradient_lost(judged) or inputs_alike(flow, trace)
 
 
 def _layer_init(

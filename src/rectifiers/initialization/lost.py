@@ -30,7 +30,8 @@ def signal_lost(trace: Trace, *, may_be_zero: bool = False) -> Lost | None:
                 return Lost("not finite", f"the responses of {name} are not finite", name)
 
             # before its last use a layer may read a state that starts at 0
-            is_meant = 0 in (reads, answer) and (may_be_zero or use < last_use)
+            is_start = use < last_use or (use == 0 and _reads_zeros_of_data(trace, name))
+            is_meant = 0 in (reads, answer) and (may_be_zero or is_start)
             is_small = max(reads, answer) < VANISHED and not is_meant
             is_large = answer > EXPLODED and (reads > EXPLODED or is_last_large)
             if is_small or is_large:
@@ -42,6 +43,12 @@ def signal_lost(trace: Trace, *, may_be_zero: bool = False) -> Lost | None:
                 )
                 return Lost("signal", sentence, name, is_later=use > 0)
     return None
+
+
+def _reads_zeros_of_data(trace: Trace, name: str) -> bool:
+    """Return whether a layer, and all behind it, read zeros: the signal was 0 before them."""
+    names = (name, *trace.calls[name].reads.behind)
+    return all(trace.calls[other].reads.second == 0 for other in names)
 
 
 def gradient_lost(layers: Mapping[str, LayerFlow]) -> Lost | None:
@@ -72,22 +79,29 @@ def gradient_lost(layers: Mapping[str, LayerFlow]) -> Lost | None:
     return Lost("gradient", sentence, first)
 
 
-def inputs_alike(layers: Mapping[str, LayerFlow]) -> Lost | None:
-    """Find responses to different inputs that become alike on their way; what is alike where the
-    first layer reads it is so in the data.
+def inputs_alike(layers: Mapping[str, LayerFlow], trace: Trace) -> Lost | None:
+    """Find responses to different inputs that become alike on their way: at the last layer that
+    reads inputs which differ, or has a layer behind it that does. What else is alike is so in the
+    data, or is a constant beside them.
 
     Near a correlation of 1 each layer multiplies 1 - c by the factor of the gradient's mean square
     (Schoenholz et al. 2017), so that both have one limit."""
-    read = [x.correlation_in for x in layers.values() if x.correlation_in is not None]
-    answered = [(name, x.correlation) for name, x in layers.items() if x.correlation is not None]
-    if not read or not answered:
-        return None
-
-    at_first, (last, at_last) = read[0], answered[-1]
-    if 1 - at_first < ALIKE_IN_DATA or 1 - at_last > VANISHED * (1 - at_first):
-        return None
-    sentence = (
-        f"inputs become alike: two of them have a correlation of {at_first:.3g}, and the responses "
-        f"of {last} to them one of {at_last:.9g}"
-    )
-    return Lost("inputs", sentence, last)
+    reached = {name: x for name, x in layers.items() if x.is_reached} or layers
+    different = {
+        name: x.correlation_in
+        for name, x in reached.items()
+        if x.correlation_in is not None and 1 - x.correlation_in >= ALIKE_IN_DATA
+    }
+    for name, x in reversed(list(reached.items())):
+        way = {name, *(trace.calls[name].reads.behind if name in trace.calls else ())}
+        at_first = next((c for source, c in different.items() if source in way), None)
+        if x.correlation is None or at_first is None:
+            continue
+        if 1 - x.correlation > VANISHED * (1 - at_first):
+            return None
+        sentence = (
+            f"inputs become alike: two of them have a correlation of {at_first:.3g}, and the "
+            f"responses of {name} to them one of {x.correlation:.9g}"
+        )
+        return Lost("inputs", sentence, name)
+    return None
