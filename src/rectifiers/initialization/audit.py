@@ -214,7 +214,7 @@ def _copy(model: nn.Module) -> nn.Module:
 def _step(model: nn.Module, derivatives: Mapping[str, Tensor | None]) -> None:
     for name, parameter in model.named_parameters():
         derivative = derivatives.get(name)
-        if derivative is None:
+        if derivative is None or not derivative.numel():
             continue
         largest = float(derivative.abs().amax())
         if 0 < largest < math.inf:
