@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from networks import Net
 from rectifiers import __main__ as program
 from rectifiers import audit, dead_units, initialize
 from rectifiers.initialization.audit import AuditReport
@@ -26,19 +27,6 @@ def batch(*shape: int) -> Tensor:
 @pytest.fixture(autouse=True)
 def _same_draws() -> None:
     torch.manual_seed(0)
-
-
-class Net(nn.Module):
-    """Modules by name, and whatever `how` makes of them."""
-
-    def __init__(self, how: Callable[["Net", Tensor], Any], **modules: nn.Module) -> None:
-        super().__init__()
-        self.how = how
-        for name, module in modules.items():
-            self.add_module(name, module)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.how(self, x)
 
 
 def zeroed(layer: nn.Module) -> nn.Module:
