@@ -265,6 +265,8 @@ def test_unusable_arguments_are_one_sentence() -> None:
         ({"bias": "zero"}, "bias=zero is not usable; give a number such as 0, or torch_default"),
         ({"mode": "sideways"}, "mode=sideways is not known; choose one of: forward, backward"),
         ({"example_input": torch.zeros(2, 4)}, "example_input is all zeros"),
+        ({"example_input": torch.zeros(0, 4)}, "no numbers; give a batch of at least one"),
+        ({"example_input": batch(2, 4)[:, :0]}, "no numbers; give a batch of at least one"),
         ({"example_input": batch(2, 4) / 0}, "NaN.*without them"),
         ({"example_input": torch.ones(2, 5)}, "Linear cannot be run on example_input"),
     ):

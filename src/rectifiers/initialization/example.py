@@ -139,6 +139,8 @@ def check(model: nn.Module, example: tuple[Any, ...]) -> None:
         problem = f"{kind} has sharded weights (DTensor); give it before fully_shard or parallelize"
     elif _is_quantised(model):
         problem = f"{kind} has quantised layers, whose weights are no floats; give it before that"
+    elif inputs and not any(x.numel() for x in inputs):
+        problem = "example_input holds no rows or no numbers; give a batch of at least one example"
     elif not all(bool(x.isfinite().all()) for x in numbers):
         problem = "example_input holds NaN or infinite numbers; give a batch without them"
     elif numbers and not any(bool(x.any()) for x in numbers):
