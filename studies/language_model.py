@@ -7,8 +7,9 @@ and what came out; the criteria there are older than the runs.
 
 It needs data/text.txt, any text; the committed numbers are from "tinyshakespeare", Shakespeare's
 works in one file. Every run is a line of results/language_model.jsonl as soon as it ends, and is
-not repeated: a program that was stopped goes on where it was, and several may work side by side on
-other arms or seeds. Runs from several folders are joined by `sort -u` of their files."""
+not repeated: a program that was stopped goes on where it was. Several may work side by side, each
+with other arms; other seeds only where the searches are done, and 16,000 steps only after all of
+4,000. The lines of several folders are joined by `cat`."""
 
 import argparse
 import hashlib
@@ -149,12 +150,16 @@ def train(text: Text, arm: str, steps: int, rate: float, seed: int) -> Run:
             break
 
     is_judged = seed not in protocol.SEARCHED
-    slopes = [m.weight.abs().mean().item() for m in model.modules() if isinstance(m, nn.PReLU)]
     val = loss_on(model, text.val)
+    slopes = [m.weight.detach().abs() for m in model.modules() if isinstance(m, nn.PReLU)]
+    if val is None:
+        slopes = []
     return {
         **{"arm": arm, "steps": steps, "rate": rate, "seed": seed, "text": text.digest},
         **{"val": val, "test": loss_on(model, text.test) if is_judged else None},
-        **{"slopes": slopes if val is not None else []},
+        "slopes": [a.mean().item() for a in slopes],
+        "folded": [torch.minimum(a, 1 / a).mean().item() for a in slopes],
+        "steep": [(a > 1).float().mean().item() for a in slopes],
         "seconds": round(time.process_time() - began, 1),
     }
 
@@ -174,16 +179,15 @@ def run(text: Text, arm: str, steps: int, rate: float, seed: int) -> None:
 
 def search(text: Text, arm: str, steps: int) -> float:
     """Return the best rate; try rates until it has a worse neighbour on both sides."""
-    rates = list(protocol.RATES)
-    if steps > protocol.SHORT:
-        near = search(text, arm, protocol.SHORT)
-        rates = [near / protocol.FACTOR, near, near * protocol.FACTOR]
+    near = search(text, arm, protocol.SHORT) if steps > protocol.SHORT else protocol.rate_at(2)
+    lower, higher = protocol.neighbours(near, steps)
+    rates = [lower, near, higher]
     while rates:
         for rate in rates:
             for seed in protocol.SEARCHED:
                 run(text, arm, steps, rate, seed)
         means = protocol.searched(protocol.read_runs(), arm, steps)
-        rates = protocol.missing_rates(means)
+        rates = protocol.missing_rates(means, steps)
     return min(means, key=means.__getitem__)
 
 

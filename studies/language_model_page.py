@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,7 +23,8 @@ NAMES = {NONE: "no activation", "0": "0, ReLU^2", LEARNED: "learned"}
 SEARCHED, JUDGED = (1000, 1001), tuple(range(8))  # seeds
 SHORT, MIDDLE, LONG = 1_000, 4_000, 16_000  # steps
 SEEDS = {SHORT: JUDGED, MIDDLE: JUDGED, LONG: JUDGED[:4]}
-RATES, FACTOR = (4e-3, 8e-3, 1.6e-2), 2.0  # where the search starts, and its step
+FIRST_RATE = 4e-3
+STRIDES = {SHORT: 2, MIDDLE: 1}  # of half octaves: a step of the grid of rates
 BLOCKS, WIDTH, HEADS, CONTEXT, TEXTS = 6, 48, 4, 64, 8
 WARMUP, DECAY, BETAS = 100, 0.1, (0.9, 0.95)
 INITIAL = 0.25  # of the learned slopes
@@ -39,7 +40,9 @@ Made by `python studies/language_model.py`.
 ReLU^2 is max(0, y)^2 (So et al. 2021). This year's language models often replace it by
 leaky_relu(y, a)^2: y^2 for y > 0 and a^2 y^2 otherwise, which is positive on both sides. Is a
 learned slope better than the best fixed one, and do learned slopes fall with depth, as in Table 1
-of the paper? These criteria are older than the runs:
+of the paper? These criteria are older than the runs, but for eleven of no activation at
+{SHORT:,} steps. After those came the finer grid at {MIDDLE:,} steps, the order of the verdicts, and
+the words on diverged seeds:
 
 - **Network**: {BLOCKS} decoder blocks of width {WIDTH}, with {HEADS} heads and {4 * WIDTH} hidden
   units, that read {CONTEXT} bytes of text; weights by `initialize`. The functions: slopes
@@ -53,25 +56,27 @@ of the paper? These criteria are older than the runs:
   86c4e6aa9db7). The first 90 % are for training, 5 % for validation, and the last 5 % are the test
   text, which judged runs read once, at their end. Losses are nats per byte (1 nat is 1.44 bits).
 - **Rates** are searched for each function at {SHORT:,} and, around the rate found there, at
-  {MIDDLE:,} steps: the lowest validation loss, the mean of seeds {listed(SEARCHED)}, on a grid of
-  factors of {FACTOR:g} that grows until the best rate has a worse or diverging neighbour on both
-  sides. {LONG:,} steps take the rate of {MIDDLE:,}. (Runs of 300 steps on seed 1000 came first;
-  they set where the grid begins, and that the embeddings keep torch's numbers.) The *best slope* is
-  that of the lowest validation loss in the search at {MIDDLE:,}.
+  {MIDDLE:,} steps: the lowest validation loss, the mean of seeds {listed(SEARCHED)}, on a grid that
+  grows until the best rate has a worse or diverging neighbour on both sides. A step of the grid is
+  a factor of 2 at {SHORT:,} steps, and of the square root of 2 at {MIDDLE:,}. {LONG:,} steps take
+  the rate of {MIDDLE:,}. (Runs of 300 steps on seed 1000 came first; they set where the grid
+  begins, and that the embeddings keep torch's numbers.) The *best slope* is that of the lowest
+  validation loss in the search at {MIDDLE:,}.
 - **Judged seeds** are others: {len(JUDGED)} at {SHORT:,} and {MIDDLE:,} steps, and
   {len(SEEDS[LONG])} at {LONG:,} for ReLU^2, the best slope and the learned one.
-- **Better** means: the difference of test losses, paired by seed, is below 0 by its whole 95 %
+- **No difference that matters**: the 90 % interval of the difference of test losses, paired by
+  seed, is within {MATTERS}. Else **better** means: the difference is below 0 by its whole 95 %
   interval, and larger than what one step of the rate changes for either function. That is the
   change of the validation loss to the neighbour that is less worse; at {LONG:,} steps, the change
-  at {MIDDLE:,}. *No difference that matters*: the 90 % interval is within {MATTERS}. All else is
-  *not clear*.
+  at {MIDDLE:,}. All else is *not clear*, and so is a difference of which a seed diverged.
 - **Learning wins** if the learned slope is better than each fixed one at {MIDDLE:,} steps. *A fixed
   slope does as well* if the best slope is better than it, or does not differ in what matters.
 - **Slopes fall with depth** if the line through the blocks' mean |a| falls, by the 95 % interval
-  over seeds, at {MIDDLE:,} and at {LONG:,} steps.
+  over seeds, at {MIDDLE:,} and at {LONG:,} steps. Slopes above 1 are shown, too, as 1 / a.
 - **No answer** is given where ReLU^2, the best slope or the learned one is not better than no
-  activation at {SHORT:,} and at {MIDDLE:,} steps, or where {MIDDLE:,} and {LONG:,} steps order two
-  of the three differently, at least one of the two differences with an interval without 0.
+  activation at {SHORT:,} and at {MIDDLE:,} steps; where {MIDDLE:,} and {LONG:,} steps order two of
+  the three differently, at least one of the two differences with an interval without 0; or where a
+  judged seed of these functions diverged.
 """
 
 STATEMENTS = (
@@ -79,6 +84,7 @@ STATEMENTS = (
     ("a slope of 0.75 is better than 0.5 (parameter-golf#977)", "0.75", "0.5"),
     ("a learned slope is better than 0.5 (parameter-golf#1035)", LEARNED, "0.5"),
 )
+MEASURES = {"slopes": "abs(a)", "folded": "min(abs(a), 1 / abs(a))", "steep": "abs(a) > 1"}
 WORDS = {
     "better": "seen here",
     "worse": "opposite seen here",
@@ -116,23 +122,34 @@ def searched(runs: Sequence[Run], arm: str, steps: int) -> dict[float, float]:
     }
 
 
-def missing_rates(means: dict[float, float]) -> list[float]:
+def rate_at(place: int) -> float:
+    """Return a rate of the grid, in half octaves from the first."""
+    return float(f"{FIRST_RATE * 2 ** (place / 2):.4g}")
+
+
+def neighbours(rate: float, steps: int) -> tuple[float, float]:
+    """Return the rates one step of the grid below and above."""
+    place, stride = round(2 * math.log2(rate / FIRST_RATE)), STRIDES[min(steps, MIDDLE)]
+    return rate_at(place - stride), rate_at(place + stride)
+
+
+def missing_rates(means: dict[float, float], steps: int) -> list[float]:
     """Return the rates that the search still needs: none once the best has neighbours."""
     best = min(means, key=means.__getitem__)
-    return [rate for rate in (best / FACTOR, best * FACTOR) if rate not in means]
+    return [rate for rate in neighbours(best, steps) if rate not in means]
 
 
 def best_rate(runs: Sequence[Run], arm: str, steps: int) -> float | None:
     """Return the rate for so many steps, or None as long as its search is not done."""
     means = searched(runs, arm, min(steps, MIDDLE))
-    return None if not means or missing_rates(means) else min(means, key=means.__getitem__)
+    return None if not means or missing_rates(means, steps) else min(means, key=means.__getitem__)
 
 
 def rate_matters(runs: Sequence[Run], arm: str, steps: int) -> float:
     """Return by how much the less bad neighbour of the best rate is worse."""
     means = searched(runs, arm, min(steps, MIDDLE))
     best = min(means, key=means.__getitem__)
-    return min(means[best / FACTOR], means[best * FACTOR]) - means[best]
+    return min(means[rate] for rate in neighbours(best, steps)) - means[best]
 
 
 def best_slope(runs: Sequence[Run]) -> str | None:
@@ -184,10 +201,12 @@ def gap(runs: Sequence[Run], one: str, other: str, steps: int) -> Gap | None:
     mean = mean_of(values)
     low, high = t_interval(values, 0.90)
     rate = max(rate_matters(runs, arm, steps) for arm in (one, other))
-    if mean.excludes_zero and abs(mean.mean) > rate:
+    if low > -MATTERS and high < MATTERS:
+        verdict = "same"
+    elif mean.excludes_zero and abs(mean.mean) > rate:
         verdict = "better" if mean.mean < 0 else "worse"
     else:
-        verdict = "same" if low > -MATTERS and high < MATTERS else "unclear"
+        verdict = "unclear"
     return Gap(mean, rate, verdict)
 
 
@@ -200,11 +219,11 @@ def interval(mean: Mean) -> str:
     return f"{mean.mean:+.4f} ({mean.low:+.4f} to {mean.high:+.4f})"
 
 
-def trend(runs: Sequence[Run], steps: int) -> Mean | None:
+def trend(runs: Sequence[Run], steps: int, key: str = "slopes") -> Mean | None:
     """Return the change of the blocks' mean |a| from block to block, by least squares."""
     centred = [place - (BLOCKS - 1) / 2 for place in range(BLOCKS)]
     square = sum(place**2 for place in centred)
-    slopes = [run["slopes"] for run in judged(runs, LEARNED, steps).values() if run["slopes"]]
+    slopes = [run[key] for run in judged(runs, LEARNED, steps).values() if run[key]]
     changes = [sum(p * a for p, a in zip(centred, s, strict=True)) / square for s in slopes]
     return mean_of(changes) if len(changes) > 1 else None
 
@@ -236,14 +255,15 @@ def losses_table(runs: Sequence[Run], steps: int) -> str:
 
 
 def slopes_table(runs: Sequence[Run]) -> str:
-    head = ["steps", *(f"block {i + 1}" for i in range(BLOCKS)), "change from block to block"]
+    blocks = [f"block {i + 1}" for i in range(BLOCKS)]
+    head = ["steps", "mean of", *blocks, "change from block to block"]
     rows = []
-    for steps in SEEDS:
-        slopes = [run["slopes"] for run in judged(runs, LEARNED, steps).values() if run["slopes"]]
-        change = trend(runs, steps)
+    for steps, (key, words) in product(SEEDS, MEASURES.items()):
+        slopes = [run[key] for run in judged(runs, LEARNED, steps).values() if run[key]]
+        change = trend(runs, steps, key)
         if slopes and change:
-            blocks = [f"{fmean(values):.3f}" for values in zip(*slopes, strict=True)]
-            rows.append([f"{steps:,}", *blocks, interval(change)])
+            means = [f"{fmean(values):.3f}" for values in zip(*slopes, strict=True)]
+            rows.append([f"{steps:,}", words, *means, interval(change)])
     return markdown(head, rows) if rows else "Not run yet.\n"
 
 
@@ -322,7 +342,7 @@ def page(runs: Sequence[Run]) -> str:
     about = f"{len(runs)} runs, {hours:.1f} core-hours; sha256 of the text: {texts[0]}...\n"
     parts = [HEAD, f"## Answer\n\n{answer(runs)}", "## Losses\n", about]
     parts += [f"### {steps:,} steps\n\n{losses_table(runs, steps)}" for steps in SEEDS]
-    parts.append(f"## Learned slopes\n\nThe mean |a| of each block.\n\n{slopes_table(runs)}")
+    parts.append(f"## Learned slopes\n\nThe means of each block.\n\n{slopes_table(runs)}")
     for steps in (SHORT, MIDDLE):
         parts.append(f"## The search at {steps:,} steps\n\n{search_lines(runs, steps)}")
     return "\n".join(parts)

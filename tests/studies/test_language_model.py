@@ -15,6 +15,7 @@ from rectifiers import PReLU
 from refusals import refused
 
 LOSSES = {"none": 2.0, "0": 1.5, "0.25": 1.4, "0.5": 1.3, "0.75": 1.35, "1": 1.45, "learned": 1.2}
+BEST = 8e-3
 
 
 @pytest.fixture
@@ -38,22 +39,23 @@ def study(page, monkeypatch, tmp_path):
 def a_run(arm: str, steps: int, rate: float, seed: int, loss: float | None, **more: Any) -> Any:
     run = {"arm": arm, "steps": steps, "rate": rate, "seed": seed, "text": "text", "seconds": 1.0}
     slopes = [0.6, 0.5, 0.4, 0.3, 0.2, 0.1] if arm == "learned" else []
-    return run | {"val": loss, "test": loss if seed < 1000 else None, "slopes": slopes} | more
+    run |= {"slopes": slopes, "folded": slopes, "steep": [0.0] * len(slopes)}
+    return run | {"val": loss, "test": loss if seed < 1000 else None} | more
 
 
 def runs(page, loss: Callable[[str, int], float] = lambda arm, steps: LOSSES[arm]) -> list[Any]:
-    """A whole study: rate 2 is the best of 1, 2 and 4 by 0.001; seeds differ a little."""
+    """A whole study: a rate is the best of three by 0.001; seeds differ a little."""
     result = []
     for steps in (page.SHORT, page.MIDDLE):
         for arm in page.ARMS:
-            for rate in (1.0, 2.0, 4.0):
-                shown = loss(arm, steps) + (0 if rate == 2 else 0.001)
+            for rate in (BEST, *page.neighbours(BEST, steps)):
+                shown = loss(arm, steps) + (0 if rate == BEST else 0.001)
                 result += [a_run(arm, steps, rate, seed, shown) for seed in page.SEARCHED]
     for steps, seeds in page.SEEDS.items():
         for arm in page.arms_of(result, steps):
             for seed in seeds:
                 noise = 1e-4 * math.sin(seed + len(arm))
-                result.append(a_run(arm, steps, 2.0, seed, loss(arm, steps) + noise))
+                result.append(a_run(arm, steps, BEST, seed, loss(arm, steps) + noise))
     return result
 
 
@@ -92,8 +94,25 @@ def test_training_lowers_the_loss(study, monkeypatch, arm: str) -> None:
     first, last = (study.train(text, arm, steps, 4e-3, 1000) for steps in (1, 20))
     assert last["val"] < first["val"] - 0.5
     assert last["test"] is None, "searches do not look at the test text"
-    assert len(last["slopes"]) == (6 if arm == "learned" else 0)
+    assert len(last["slopes"]) == len(last["folded"]) == (6 if arm == "learned" else 0)
     assert study.train(text, arm, 1, 4e-3, 0)["test"] is not None
+
+
+def test_slopes_above_one_are_folded(study, monkeypatch) -> None:
+    initial = 4.0
+    monkeypatch.setattr(study.protocol, "INITIAL", initial)
+    run = study.train(study.Text(), "learned", 1, 1e-9, 1000)
+    assert run["slopes"] == pytest.approx([initial] * 6)
+    assert run["folded"] == pytest.approx([1 / initial] * 6)
+    assert run["steep"] == [1.0] * 6
+
+
+def test_grid_of_rates_meets_itself(page) -> None:
+    for steps in (page.SHORT, page.MIDDLE):
+        for place in range(-8, 9, page.STRIDES[steps]):
+            lower, higher = page.neighbours(page.rate_at(place), steps)
+            assert page.neighbours(lower, steps)[1] == page.rate_at(place)
+            assert page.neighbours(higher, steps)[0] == page.rate_at(place)
 
 
 def test_diverged_run_has_no_loss(study) -> None:
@@ -137,6 +156,7 @@ def test_study_is_judged_at_bracketed_rates(study, monkeypatch) -> None:
     assert protocol.is_complete(protocol.read_runs())
     assert protocol.best_rate(protocol.read_runs(), "none", protocol.SHORT) == 3.2e-2
     assert protocol.best_rate(protocol.read_runs(), "0.5", protocol.LONG) == 1e-3
+    assert protocol.neighbours(1e-3, protocol.LONG) == (7.071e-4, 1.414e-3)
     assert len(trained) == len(set(trained))
     long = [(arm, seed) for arm, steps, _, seed in trained if steps == protocol.LONG]
     assert {arm for arm, _ in long} == {"0", "0.5", "learned"}
@@ -186,6 +206,7 @@ ANSWERS: list[tuple[dict[Any, float], str]] = [  # losses by arm, or by arm and 
     ({}, "**Learning wins"),
     ({"learned": 1.3}, "**A fixed slope does as well"),
     ({"learned": 1.2995, "0.5": 1.3}, "**A fixed slope does as well"),  # less than a step's 0.001
+    ({"learned": 1.295, "0.5": 1.3}, "**A fixed slope does as well"),  # clear, and does not matter
     ({"none": 1.25}, "**No answer"),
     ({("none", "SHORT"): 1.1}, "is not better than no activation"),
     ({("none", "MIDDLE"): 1.1}, "is not better than no activation"),
@@ -209,7 +230,8 @@ def test_answer_follows_from_the_criteria(page, losses: dict[Any, float], answer
 def test_difference_that_a_rate_makes_is_not_clear(page) -> None:
     whole = runs(page, lambda arm, steps: (LOSSES | {"learned": 1.28})[arm])
     assert page.verdict(whole, "learned", "0.5", page.MIDDLE) == "better"
-    for rate, verdict in ((1.0, "better"), (4.0, "unclear")):  # the less bad neighbour counts
+    lower, higher = page.neighbours(BEST, page.MIDDLE)
+    for rate, verdict in ((lower, "better"), (higher, "unclear")):  # the less bad neighbour counts
         for run in whole:
             if (run["arm"], run["rate"]) == ("0.5", rate):
                 run["val"] += 0.03
