@@ -37,18 +37,18 @@ HEAD = f"""# One question to a language model: should the slope of a squared rec
 
 Made by `python studies/language_model.py`.
 
-ReLU^2 is max(0, y)^2 (So et al. 2021). This year's language models often replace it by
-leaky_relu(y, a)^2: y^2 for y > 0 and a^2 y^2 otherwise, which is positive on both sides. Is a
+ReLU^2 is max(0, y)^2 (So et al. 2021). Language models of 2026 replace it by
+leaky_relu(y, a)^2 (parameter-golf#549): y^2 for y > 0 and a^2 y^2 otherwise. Is a
 learned slope better than the best fixed one, and do learned slopes fall with depth, as in Table 1
-of the paper? These criteria are older than the runs, but for eleven of no activation at
-{SHORT:,} steps. After those came the finer grid at {MIDDLE:,} steps, the order of the verdicts, and
-the words on diverged seeds:
+of the paper? These criteria are older than the runs. (Eleven runs of no activation at {SHORT:,}
+steps came before the finer grid at {MIDDLE:,} steps, the order of the verdicts and the words on
+diverged seeds; they were made again, with all others.)
 
 - **Network**: {BLOCKS} decoder blocks of width {WIDTH}, with {HEADS} heads and {4 * WIDTH} hidden
   units, that read {CONTEXT} bytes of text; weights by `initialize`. The functions: slopes
   {listed(SLOPES)}; a learned slope per hidden unit (PReLU, squared), which starts at {INITIAL}; and
   no activation. Only a^2 counts, and a slope a > 1 is the slope 1 / a of -y, times a^2: from 0 to 1
-  is every slope there is. (parameter-golf#1035 learns the factor a^2, which may become negative.)
+  is every slope there is, up to sign and scale. (parameter-golf#1035 learns the factor a^2, which may become negative.)
 - **Training**: AdamW (betas {listed(BETAS)}; weight decay {DECAY} on the weights of layers, none on
   slopes, which it would pull towards ReLU^2), {WARMUP} steps of warm-up, then a cosine to a tenth;
   {TEXTS} pieces of {CONTEXT} bytes a step. Slopes have the rate of the weights.
@@ -67,8 +67,8 @@ the words on diverged seeds:
 - **No difference that matters**: the 90 % interval of the difference of test losses, paired by
   seed, is within {MATTERS}. Else **better** means: the difference is below 0 by its whole 95 %
   interval, and larger than what one step of the rate changes for either function. That is the
-  change of the validation loss to the neighbour that is less worse; at {LONG:,} steps, the change
-  at {MIDDLE:,}. All else is *not clear*, and so is a difference of which a seed diverged.
+  change of the validation loss to the better of the two neighbouring rates; at {LONG:,} steps, the
+  change at {MIDDLE:,}. All else is *not clear*, and so is a difference of which a seed diverged.
 - **Learning wins** if the learned slope is better than each fixed one at {MIDDLE:,} steps. *A fixed
   slope does as well* if the best slope is better than it, or does not differ in what matters.
 - **Slopes fall with depth** if the line through the blocks' mean |a| falls, by the 95 % interval

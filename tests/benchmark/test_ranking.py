@@ -142,6 +142,21 @@ def test_early_leader_is_compared_with_the_late_one(late, answer, correlation) -
 
 
 @pytest.mark.usefixtures("late_benchmark")
+def test_late_table_has_the_ratios_of_the_short_training() -> None:
+    means = {"mish": (3.0, 5.4), "elu": (4.5, 4.2), "relu": (6.0, 6.0)}
+    entries = {name: long_results(name, *pair, noise=0.01) for name, pair in means.items()}
+    late = [run for run in entries["elu"].runs if run.task == "long"]
+    entries["elu"] = entries["elu"].model_copy(update={"runs": tuple(late)})  # not run early
+    early, late = leaderboard(entries, "").split("## Late tasks")
+    assert "| early |" in late
+    assert "| early |" not in early
+    table = [row[2:].split(" | ") for row in late.partition("### ")[0].splitlines() if "| " in row]
+    by_entry = {cells[0]: cells[2:4] for cells in table}
+    assert [cell[:4] for cell in by_entry["mish"]] == ["0.90", "0.50"]
+    assert [cell[:4] for cell in by_entry["elu"]] == ["0.70", "-"]
+
+
+@pytest.mark.usefixtures("late_benchmark")
 def test_a_close_second_of_the_short_training_may_lead_both() -> None:
     means = {"mish": (4.0, 5.0), "elu": (4.02, 2.0), "relu": (6.0, 6.0)}
     entries = {name: long_results(name, *pair, noise=0.05) for name, pair in means.items()}

@@ -72,15 +72,17 @@ def _places(
     entries: Mapping[str, EntryResults], tasks: Sequence[str], size: Size
 ) -> tuple[str, str]:
     """Return the table of places, and that of the controls; empty without one."""
-    ranks = Ranking.of(entries, tasks)
+    ranks, early = Ranking.of(entries, tasks), _early_ranking(entries, tasks)
     asks_depth = bool(benchmark().of_size(size, is_error=False))
-    head = ["entry", "place", "error / ReLU's (95 % CI)", *(f"{task}, %" for task in tasks)]
-    head += ["diverged", *(["trains to depth"] if asks_depth else []), "step / ReLU's"]
+    head = ["entry", "place", "error / ReLU's (95 % CI)", *(["early"] if early else [])]
+    head += [*(f"{task}, %" for task in tasks), "diverged"]
+    head += [*(["trains to depth"] if asks_depth else []), "step / ReLU's"]
 
     def row(name: str, place: str) -> list[str]:
         results = entries[name]
-        ratio, low, high = ranks.ratio(name)
-        cells = [name, place, f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
+        cells = [name, place, ranks.ratio_text(name)]
+        if early:
+            cells.append(early.ratio_text(name) if name in early.names else "-")
         cells += [score_text(results, task) for task in tasks]
         cells.append(_diverged([run for task in tasks for run in results.judged(task)]))
         if asks_depth:
@@ -91,6 +93,14 @@ def _places(
     places = markdown(head, [row(name, ranks.place_text(name)) for name in ranks.placed])
     controls = [row(name, "-") for name in ranks.names if name in benchmark().controls]
     return places, markdown(head, controls) if controls else ""
+
+
+def _early_ranking(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> Ranking | None:
+    """Return the ranking on the short training of the same tasks; None where there is none."""
+    early = [task.early for task in map(benchmark().tasks.__getitem__, tasks) if task.early]
+    if not early or any(entries[REFERENCE].gap(task) for task in early):
+        return None
+    return Ranking.of(entries, early)
 
 
 def _task_table(entries: Mapping[str, EntryResults], task: str) -> str:

@@ -87,6 +87,11 @@ class Ranking:
         low, high = np.quantile(logs[1:], TAILS)
         return exp(logs[0]), exp(low), exp(high)
 
+    def ratio_text(self, name: str) -> str:
+        """Return "0.86 (0.81 to 0.98)"."""
+        ratio, low, high = self.ratio(name)
+        return f"{ratio:.2f} ({low:.2f} to {high:.2f})"
+
     @property
     def placed(self) -> list[str]:
         """The entries that have a place: all but the controls."""
