@@ -202,6 +202,24 @@ def experts(m: Net, x: Tensor) -> Tensor:
     return m.head(m.busy(x)) + m.idle(x[:0]).sum()
 
 
+class Gate(nn.Module):
+    """Multiplies by numbers that start at 0, as in ReZero."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.zeros(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
+def gated(*gates: nn.Module) -> Net:
+    def forward(m: Net, x: Tensor) -> Tensor:
+        return m.head(x + m.gates(torch.relu(m.inner(x))))
+
+    return Net(forward, inner=linear(), gates=nn.Sequential(*gates), head=linear())
+
+
 SOUND = {
     "a state that starts at 0": (
         Net(recurrent, reads=linear(), state=linear(bias=False), head=linear()), {}
@@ -210,6 +228,9 @@ SOUND = {
     "a shift that starts at 0": (
         Net(lambda m, x: m.head(x + m.shift(x)), shift=linear(), head=linear()), {"shift": 0.0}
     ),
+    "a gate that starts at 0": (gated(Gate()), {}),
+    "gates of units that start at 0": (gated(Gate(WIDTH)), {}),
+    "a normalisation that starts at 0": (gated(nn.LayerNorm(WIDTH), Gate(WIDTH)), {}),
     "scores that are masked": (
         Net(lambda m, x: m.head(x).masked_fill(x > 0, -1e9), head=linear()), {}
     ),
@@ -220,6 +241,21 @@ SOUND = {
 def test_sound_starts_are_not_warned_of(name: str) -> None:
     model, stds = SOUND[name]
     assert warnings(model, batch(64, WIDTH), rule(**stds)) == [(), ()]
+
+
+def test_gates_that_keep_each_other_at_zero_are_warned_of() -> None:
+    model = gated(Gate(), Gate())
+    assert "inner.weight" in initialize(model, batch(64, WIDTH)).start_warnings[0]
+    assert "inner.weight" in audit(model, batch(64, WIDTH)).errors[0]
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_state_of_a_single_step_needs_no_gradient(kind: type[nn.RNNBase]) -> None:
+    def forward(m: Net, x: Tensor) -> Tensor:
+        return m.head(m.recurrent(m.encoder(x)[:, None])[0][:, 0])
+
+    layers = {"encoder": linear(), "recurrent": kind(WIDTH, WIDTH, batch_first=True)}
+    assert not audit(Net(forward, **layers, head=linear()), batch(64, WIDTH)).errors
 
 
 def one_step(m: Net, x: Tensor) -> Tensor:

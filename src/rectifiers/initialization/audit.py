@@ -1,10 +1,9 @@
 """`audit`: what the start of a network is, and what is at fault with it. Changes nothing."""
 
-import copy
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -19,11 +18,9 @@ from rectifiers.initialization.findings import FUSED, Finding, Severity, TensorA
 from rectifiers.initialization.flow import Flow, measure
 from rectifiers.initialization.notes import notes
 from rectifiers.initialization.report import Report, Row
+from rectifiers.initialization.steps import after_steps, copied
 from rectifiers.initialization.weights import Fans, look, usual
 from rectifiers.runtime.errors import InputError
-
-PASSES = 4  # forward and backward: the model's own, and one after each step of SGD
-STEP = 0.01  # root mean square of what a step changes in every tensor that has a gradient
 
 
 @dataclass(frozen=True)
@@ -124,9 +121,10 @@ def audit(model: nn.Module, example_input: Any) -> AuditReport:
     check(model, (*args, *kwargs.values()))
     if broken := tuple(find.not_finite(model)):
         return AuditReport(name, tuple(_others(model, set())), _vectors(model), broken)
-    trace = tracing.run(_copy(model), args, kwargs=kwargs, empirical=True)
+    trace = tracing.run(copied(model), args, kwargs=kwargs, empirical=True)
     try:
-        flows = _flows(model, args, kwargs)
+        start = measure(copied(model), args, kwargs)
+        flows = [start, *after_steps(model, start, args, kwargs)]
     except InputError:
         raise
     except Exception as error:
@@ -176,51 +174,12 @@ def dead_units(model: nn.Module, batches: Iterable[Any]) -> dict[str, float]:
     for batch in batches:
         args, kwargs = arguments(model, batch)
         check(model, (*args, *kwargs.values()))
-        for name, layer in measure(_copy(model), args, kwargs).layers.items():
+        for name, layer in measure(copied(model), args, kwargs).layers.items():
             if layer.alive is not None:
                 alive[name] = layer.alive | alive.get(name, torch.zeros_like(layer.alive))
     if not alive:
         raise InputError("batches holds no batch on which a layer gets a gradient; give one")
     return {name: float((~units).double().mean()) for name, units in alive.items()}
-
-
-def _flows(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Flow]:
-    """Measure the model, and a copy after steps of SGD as long as they bring gradients to
-    parameters that had none."""
-    flows = [measure(_copy(model), args, kwargs)]
-    silent = find.silent(flows[0])
-    stepped = _copy(model) if silent else model
-    while silent and len(flows) < PASSES:
-        _step(stepped, flows[-1].derivatives)
-        flows.append(measure(_copy(stepped), args, kwargs))
-        before, silent = silent, find.silent(flows[-1])
-        if silent == before:
-            break
-    return flows
-
-
-def _copy(model: nn.Module) -> nn.Module:
-    """Return a copy to run: some models keep numbers of a run beside their tensors, as caches."""
-    try:
-        return copy.deepcopy(model)
-    except Exception as error:
-        raise InputError(
-            f"{type(model).__name__} cannot be copied ({type(error).__name__}: "
-            f"{' '.join(str(error).split())}); give it before wrappers, and without hooks"
-        ) from error
-
-
-@torch.no_grad()
-def _step(model: nn.Module, derivatives: Mapping[str, Tensor | None]) -> None:
-    for name, parameter in model.named_parameters():
-        derivative = derivatives.get(name)
-        if derivative is None or not derivative.numel():
-            continue
-        largest = float(derivative.abs().amax())
-        if 0 < largest < math.inf:
-            unit = derivative / largest  # first: STEP / size of a tiny derivative overflows
-            size = float(unit.abs().double().square().mean().sqrt())
-            parameter.sub_(unit * (STEP / size))
 
 
 def _row(trace: Trace, call: LayerCall, flows: list[Flow]) -> TensorAudit:

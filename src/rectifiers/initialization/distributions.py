@@ -294,7 +294,7 @@ class Trace:
     with the number of layers that share it; places: the same layers, with the place of their sum
     among those on its way, from 1.
     sums: the largest number of residual sums on one way. residual: by such sum the layers of its
-    branch, in order; none where it does not end in a layer. inner: the same, wherever it ends;
+    branch, in order; none where it does not end in a layer.
     scales: by such sum the parameter that multiplies what its branch gives, "" for none.
     responses: by layer, (predicted, measured) E[y^2], at its first use; sizes: at every use,
     (E[x^2], E[y^2]), measured; outputs: E[y^2] of each tensor that the network returned.
@@ -308,7 +308,6 @@ class Trace:
     places: dict[str, int] = field(default_factory=dict)
     sums: int = 0
     residual: list[tuple[str, ...]] = field(default_factory=list)
-    inner: list[tuple[str, ...]] = field(default_factory=list)
     scales: list[str] = field(default_factory=list)
     responses: dict[str, tuple[float, float]] = field(default_factory=dict)
     sizes: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
@@ -359,7 +358,6 @@ class Trace:
             shortcut, branch = sorted((one, other), key=lambda dist: dist.layers)
             within = tuple(name for name in branch.behind if name not in shortcut.behind)
             self.residual.append(within if branch.ends else ())
-            self.inner.append(within)
             self.scales.append(branch.scale)
             for end in branch.ends:
                 self.places.setdefault(end, max(one.sums, other.sums) + 1)

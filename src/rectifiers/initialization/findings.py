@@ -14,6 +14,7 @@ from rectifiers.initialization.distributions import Trace
 from rectifiers.initialization.flow import Flow, LayerFlow
 from rectifiers.initialization.lost import gradient_lost, inputs_alike, signal_lost
 from rectifiers.initialization.report import VANISHED
+from rectifiers.initialization.steps import silent
 from rectifiers.initialization.weights import Looks
 
 FUSED = re.compile(r"qkv|in_proj|c_attn|query_key_value")
@@ -137,30 +138,11 @@ def errors(flows: Sequence[Flow]) -> Iterator[Finding]:
         )
 
 
-def silent(flow: Flow) -> list[str]:
-    """Return the parameters that the outputs depend on with a gradient of 0. A bias before a
-    normalisation or a softmax has none, and does not count."""
-    result = []
-    for name, gradient in flow.gradients.items():
-        derivative = flow.derivatives[name]
-        if gradient != 0 or derivative is None:
-            continue
-        owner = name.rpartition(".")[0]
-        others = (g for n, g in flow.gradients.items() if n != name and _is_in(n, owner))
-        if derivative.dim() > 1 or not any(others):
-            result.append(name)
-    return result
-
-
 def _fading(flow: Flow) -> dict[str, LayerFlow]:
     """Return the layers that have a gradient, where it vanishes on its way to the first of them."""
     layers = {name: x for name, x in flow.layers.items() if x.gradient * x.second}
     sizes = [x.gradient * x.second for x in layers.values()]
     return layers if sizes and sizes[0] < VANISHED * sizes[-1] else {}
-
-
-def _is_in(name: str, owner: str) -> bool:
-    return name.rpartition(".")[0] == owner
 
 
 def warnings(model: nn.Module, trace: Trace, flows: Sequence[Flow]) -> Iterator[Finding]:

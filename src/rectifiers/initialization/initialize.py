@@ -2,7 +2,8 @@
 reads and feeds."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from rectifiers.initialization import tracing
 from rectifiers.initialization.distributions import LayerCall, Residual, Trace
 from rectifiers.initialization.example import arguments
 from rectifiers.initialization.filling import Filler, bias_part
-from rectifiers.initialization.flow import LayerFlow, measure
+from rectifiers.initialization.flow import Flow, LayerFlow, measure
 from rectifiers.initialization.lost import gradient_lost, inputs_alike, signal_lost
 from rectifiers.initialization.others import (
     Values,
@@ -27,6 +28,7 @@ from rectifiers.initialization.others import (
     zero_scales,
 )
 from rectifiers.initialization.report import InitReport, LayerInit, Lost, Propagation
+from rectifiers.initialization.steps import after_steps
 from rectifiers.initializers import Rule
 from rectifiers.parameters import LAYERS
 from rectifiers.runtime.errors import InputError
@@ -112,7 +114,7 @@ def initialize(
         _restore(before)
         raise
 
-    flow = _flow(model, args, kwargs)
+    flow, *later = _flows(model, args, kwargs)
     layers = tuple(_layer_init(trace, flow, *entry) for entry in filler.filled)
     names = {row.layer.partition("[")[0] for row in layers}
     tables, left_tables = describe_tables(trace, embeddings, names)
@@ -123,8 +125,7 @@ def initialize(
             reason = trace.unexplained.get(parameter) or _unfilled(model, parameter)
             left.setdefault(parameter, reason if value.numel() else "it holds no numbers")
     unfilled = tuple(name for name in left if name in filler.left or _is_of_layer(model, name))
-    behind_zeros = set(chain.from_iterable(structure.inner if residual == "zero" else ()))
-    lost = _lost(trace, flow, behind_zeros)
+    lost = _lost(trace, flow, later)
     return InitReport(name, layers, left, unfilled, mode, others, lost)
 
 
@@ -135,23 +136,28 @@ def _restore(before: Values) -> None:
         tensor.copy_(value)
 
 
-def _flow(
+def _flows(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, LayerFlow]:
-    """Return what one run forward and backward shows of every layer; nothing where the model, which
-    could be run without gradients, cannot be run with them."""
-    try:
-        return measure(model, args, kwargs).layers
-    except Exception:  # as of a model that changes in place what a derivative needs
-        return {}
+) -> list[dict[str, LayerFlow]]:
+    """Return what one run forward and backward shows of every layer, and what runs after steps of
+    SGD show where parameters have no gradient; nothing of a model that cannot be run so."""
+    flows: list[Flow] = []
+    with suppress(Exception):  # as of one that changes in place what a derivative needs
+        flows.append(measure(model, args, kwargs))
+        flows += after_steps(model, flows[0], args, kwargs)
+    return [flow.layers for flow in flows] or [{}]
 
 
-def _lost(trace: Trace, flow: dict[str, LayerFlow], behind_zeros: set[str]) -> Lost | None:
+def _lost(
+    trace: Trace, flow: dict[str, LayerFlow], later: Sequence[dict[str, LayerFlow]]
+) -> Lost | None:
     """Return what does not arrive. One cause has one sentence: where the signal is lost, so is the
     gradient, and inputs become alike.
 
-    behind_zeros: layers of branches that start at 0, which have no gradient yet."""
-    judged = {name: x for name, x in flow.items() if x.gradient or name not in behind_zeros}
+    later: the layers after steps of SGD. Those that have a gradient only then are behind zeros,
+    such as the branches of ReZero, and are not judged."""
+    waiting = {name for layers in later for name, x in layers.items() if x.gradient}
+    judged = {name: x for name, x in flow.items() if x.gradient or name not in waiting}
     return signal_lost(trace) or gradient_lost(judged) or inputs_alike(flow, trace)
 
 
@@ -257,7 +263,7 @@ def propagation(model: nn.Module, example_input: Any) -> Propagation:
     """
     args, kwargs = arguments(model, example_input)
     responses = tracing.run(model, args, kwargs=kwargs).responses
-    flow = _flow(model, args, kwargs)
+    flow = _flows(model, args, kwargs)[0]
     gradients = {name: at.gradient for name, at in flow.items() if at.is_reached}
     correlations = {name: at.correlation for name, at in flow.items()}
     return Propagation(responses, gradients, correlations)
