@@ -250,7 +250,7 @@ def test_gates_that_keep_each_other_at_zero_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
-def test_state_of_a_single_step_needs_no_gradient(kind: type[nn.RNNBase]) -> None:
+def test_state_of_a_single_step_needs_no_gradient(kind: Callable[..., nn.Module]) -> None:
     def forward(m: Net, x: Tensor) -> Tensor:
         return m.head(m.recurrent(m.encoder(x)[:, None])[0][:, 0])
 
