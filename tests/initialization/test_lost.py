@@ -1,6 +1,7 @@
 """`initialize` and `audit` judge a start alike: what is lost on its way through a network."""
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -213,11 +214,11 @@ class Gate(nn.Module):
         return self.factor * x
 
 
-def gated(*gates: nn.Module) -> Net:
+def gated(*gates: nn.Module, inner: nn.Module | None = None) -> Net:
     def forward(m: Net, x: Tensor) -> Tensor:
         return m.head(x + m.gates(torch.relu(m.inner(x))))
 
-    return Net(forward, inner=linear(), gates=nn.Sequential(*gates), head=linear())
+    return Net(forward, inner=inner or linear(), gates=nn.Sequential(*gates), head=linear())
 
 
 SOUND = {
@@ -249,13 +250,34 @@ def test_gates_that_keep_each_other_at_zero_are_warned_of() -> None:
     assert "inner.weight" in audit(model, batch(64, WIDTH)).errors[0]
 
 
+def test_what_is_lost_behind_a_gate_is_warned_of() -> None:
+    chain = nn.Sequential(*[m for _ in range(20) for m in (linear(), nn.Sigmoid())], linear())
+    for sentences in warnings(gated(Gate(), inner=chain), batch(64, WIDTH)):
+        assert "the gradient vanishes" in sentences[0]
+        assert " is 0 times" not in sentences[0]
+
+
+def test_model_that_cannot_be_copied_is_not_warned_of_zeros() -> None:
+    model = gated(Gate())
+    model.lock = threading.Lock()
+    assert not initialize(model, batch(64, WIDTH)).start_warnings
+
+
+def test_sparse_gradients_are_measured() -> None:
+    tokens = torch.arange(64)[:, None] % 8
+    model = nn.Sequential(nn.Embedding(8, WIDTH, sparse=True), nn.Flatten(), gated(Gate()))
+    assert warnings(model, tokens) == [(), ()]
+
+
 @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
 def test_state_of_a_single_step_needs_no_gradient(kind: Callable[..., nn.Module]) -> None:
     def forward(m: Net, x: Tensor) -> Tensor:
         return m.head(m.recurrent(m.encoder(x)[:, None])[0][:, 0])
 
     layers = {"encoder": linear(), "recurrent": kind(WIDTH, WIDTH, batch_first=True)}
-    assert not audit(Net(forward, **layers, head=linear()), batch(64, WIDTH)).errors
+    report = audit(Net(forward, **layers, head=linear()), batch(64, WIDTH))
+    assert not report.errors
+    assert any("recurrent.weight_hh_l0" in x.tensors for x in report.findings)
 
 
 def one_step(m: Net, x: Tensor) -> Tensor:

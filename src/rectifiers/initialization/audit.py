@@ -144,7 +144,7 @@ def audit(model: nn.Module, example_input: Any) -> AuditReport:
     elif not findings:
         findings += find.warnings(model, trace, flows)
     if training is None:
-        findings += notes(model, rows, flows[-1])
+        findings += [*find.states(flows[-1]), *notes(model, rows, flows[-1])]
     if unread:
         findings.append(
             Finding("note", f"{find.named(unread)}: not read in this run", tuple(unread))

@@ -11,9 +11,14 @@ from typing import Literal
 from torch import nn
 
 from rectifiers.initialization.distributions import Trace
-from rectifiers.initialization.flow import Flow, LayerFlow
-from rectifiers.initialization.lost import gradient_lost, inputs_alike, signal_lost
-from rectifiers.initialization.report import VANISHED
+from rectifiers.initialization.flow import Flow
+from rectifiers.initialization.lost import (
+    fading,
+    gradient_lost,
+    inputs_alike,
+    signal_lost,
+    to_judge,
+)
 from rectifiers.initialization.steps import silent
 from rectifiers.initialization.weights import Looks
 
@@ -123,8 +128,8 @@ def errors(flows: Sequence[Flow]) -> Iterator[Finding]:
             "or rounding behind them",
             tuple(cut),
         )
-    dead = silent(last)
-    lost = gradient_lost(_fading(first))
+    dead = [name for name in silent(last) if not _reads_a_state(name, last)]
+    lost = gradient_lost(fading(first.layers))
     if dead and lost is not None:  # it is 0 where it gets too small for the numbers
         sentence = f"{named(dead)}: no gradient; {lost.sentence}; use {REMEDIES[lost.kind]}"
         yield Finding("error", sentence, tuple(dead))
@@ -138,33 +143,36 @@ def errors(flows: Sequence[Flow]) -> Iterator[Finding]:
         )
 
 
-def _fading(flow: Flow) -> dict[str, LayerFlow]:
-    """Return the layers that have a gradient, where it vanishes on its way to the first of them."""
-    layers = {name: x for name, x in flow.layers.items() if x.gradient * x.second}
-    sizes = [x.gradient * x.second for x in layers.values()]
-    return layers if sizes and sizes[0] < VANISHED * sizes[-1] else {}
+def states(flow: Flow) -> Iterator[Finding]:
+    """Note what recurrent layers read their state with, where it has no gradient."""
+    names = [name for name in silent(flow) if _reads_a_state(name, flow)]
+    if names:
+        yield Finding(
+            "note",
+            f"{named(names)}: no gradient; the state that they read is 0 in the first step of a "
+            "sequence, so give longer ones",
+            tuple(names),
+        )
+
+
+def _reads_a_state(name: str, flow: Flow) -> bool:
+    """Return whether a parameter without a gradient is a recurrent layer's for its state, while
+    that layer reads its input with others that have one."""
+    owner, _, kind = name.rpartition(".")
+    reads = f"{owner}.{kind.replace('weight_hh', 'weight_ih')}".removeprefix(".")
+    return kind.startswith("weight_hh") and bool(flow.gradients.get(reads))
 
 
 def warnings(model: nn.Module, trace: Trace, flows: Sequence[Flow]) -> Iterator[Finding]:
     """Find signals, gradients and correlations outside the limits, and units that stay alike."""
     losses = (
         signal_lost(trace, may_be_zero=True),
-        gradient_lost(_fading(flows[0]) or _with_gradient(flows)),
+        gradient_lost(to_judge([flow.layers for flow in flows])),
         inputs_alike(flows[0].layers, trace),
     )
     for lost in filter(None, losses):
         yield Finding("warning", f"{lost.sentence}; use {REMEDIES[lost.kind]}", (lost.layer,))
     yield from _copies(model, flows[0])
-
-
-def _with_gradient(flows: Sequence[Flow]) -> dict[str, LayerFlow]:
-    """Return the layers of the first run in which first and last layer have a gradient: where the
-    last one starts at 0, after a step."""
-    for flow in flows:
-        gradients = [layer.gradient for layer in flow.layers.values() if layer.is_reached]
-        if gradients and gradients[0] and gradients[-1]:
-            return flow.layers
-    return {}
 
 
 def _copies(model: nn.Module, flow: Flow) -> Iterator[Finding]:

@@ -88,6 +88,7 @@ def measure(
             # not `backward`, which would add to .grad
             sources = [*parameters.values(), *given]
             found = torch.autograd.grad(outputs, sources, weights, allow_unused=True)
+            found = tuple(g.to_dense() if g is not None and g.is_sparse else g for g in found)
     total = sum(_sum_of_squares(x) for x in weights)
     for name, gradient in watch.gradients.items():
         watch.layers[name].gradient = gradient / total

@@ -2,8 +2,7 @@
 reads and feeds."""
 
 import inspect
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Literal
 
@@ -18,7 +17,12 @@ from rectifiers.initialization.distributions import LayerCall, Residual, Trace
 from rectifiers.initialization.example import arguments
 from rectifiers.initialization.filling import Filler, bias_part
 from rectifiers.initialization.flow import Flow, LayerFlow, measure
-from rectifiers.initialization.lost import gradient_lost, inputs_alike, signal_lost
+from rectifiers.initialization.lost import (
+    gradient_lost,
+    inputs_alike,
+    signal_lost,
+    to_judge,
+)
 from rectifiers.initialization.others import (
     Values,
     check_fit,
@@ -114,8 +118,9 @@ def initialize(
         _restore(before)
         raise
 
-    flow, *later = _flows(model, args, kwargs)
-    layers = tuple(_layer_init(trace, flow, *entry) for entry in filler.filled)
+    flow = _flow(model, args, kwargs)
+    flow_layers = flow.layers if flow else {}
+    layers = tuple(_layer_init(trace, flow_layers, *entry) for entry in filler.filled)
     names = {row.layer.partition("[")[0] for row in layers}
     tables, left_tables = describe_tables(trace, embeddings, names)
     others |= tables
@@ -125,7 +130,7 @@ def initialize(
             reason = trace.unexplained.get(parameter) or _unfilled(model, parameter)
             left.setdefault(parameter, reason if value.numel() else "it holds no numbers")
     unfilled = tuple(name for name in left if name in filler.left or _is_of_layer(model, name))
-    lost = _lost(trace, flow, later)
+    lost = _lost(model, trace, flow, args, kwargs)
     return InitReport(name, layers, left, unfilled, mode, others, lost)
 
 
@@ -136,29 +141,29 @@ def _restore(before: Values) -> None:
         tensor.copy_(value)
 
 
-def _flows(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[dict[str, LayerFlow]]:
-    """Return what one run forward and backward shows of every layer, and what runs after steps of
-    SGD show where parameters have no gradient; nothing of a model that cannot be run so."""
-    flows: list[Flow] = []
-    with suppress(Exception):  # as of one that changes in place what a derivative needs
-        flows.append(measure(model, args, kwargs))
-        flows += after_steps(model, flows[0], args, kwargs)
-    return [flow.layers for flow in flows] or [{}]
+def _flow(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow | None:
+    """Return what one run forward and backward shows of every layer; None where the model, which
+    could be run without gradients, cannot be run with them."""
+    try:
+        return measure(model, args, kwargs)
+    except Exception:  # as of a model that changes in place what a derivative needs
+        return None
 
 
 def _lost(
-    trace: Trace, flow: dict[str, LayerFlow], later: Sequence[dict[str, LayerFlow]]
+    model: nn.Module, trace: Trace, flow: Flow | None, args: tuple[Any, ...], kwargs: Any
 ) -> Lost | None:
     """Return what does not arrive. One cause has one sentence: where the signal is lost, so is the
-    gradient, and inputs become alike.
-
-    later: the layers after steps of SGD. Those that have a gradient only then are behind zeros,
-    such as the branches of ReZero, and are not judged."""
-    waiting = {name for layers in later for name, x in layers.items() if x.gradient}
-    judged = {name: x for name, x in flow.items() if x.gradient or name not in waiting}
-    return signal_lost(trace) or gradient_lost(judged) or inputs_alike(flow, trace)
+    gradient, and inputs become alike."""
+    if flow is None:
+        return signal_lost(trace)
+    layers = flow.layers
+    try:
+        later = [x.layers for x in after_steps(model, flow, args, kwargs)]
+    except Exception:  # it cannot be copied: nobody knows whether a gradient of 0 waits for a gate
+        later = [{name: x for name, x in layers.items() if x.gradient}]
+    judged = to_judge([layers, *later]) or layers
+    return signal_lost(trace) or gradient_lost(judged) or inputs_alike(layers, trace)
 
 
 def _layer_init(
@@ -263,7 +268,8 @@ def propagation(model: nn.Module, example_input: Any) -> Propagation:
     """
     args, kwargs = arguments(model, example_input)
     responses = tracing.run(model, args, kwargs=kwargs).responses
-    flow = _flows(model, args, kwargs)[0]
-    gradients = {name: at.gradient for name, at in flow.items() if at.is_reached}
-    correlations = {name: at.correlation for name, at in flow.items()}
+    flow = _flow(model, args, kwargs)
+    layers = flow.layers if flow else {}
+    gradients = {name: at.gradient for name, at in layers.items() if at.is_reached}
+    correlations = {name: at.correlation for name, at in layers.items()}
     return Propagation(responses, gradients, correlations)

@@ -2,7 +2,7 @@
 differences between inputs. `initialize` and `audit` both warn of it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from rectifiers.initialization.distributions import Trace
@@ -49,6 +49,28 @@ def _reads_zeros_of_data(trace: Trace, name: str) -> bool:
     """Return whether a layer, and all behind it, read zeros: the signal was 0 before them."""
     names = (name, *trace.calls[name].reads.behind)
     return all(trace.calls[other].reads.second == 0 for other in names)
+
+
+def fading(layers: Mapping[str, LayerFlow]) -> dict[str, LayerFlow]:
+    """Return the layers that have a gradient, where it vanishes on its way to the first of them."""
+    alive = {name: x for name, x in layers.items() if x.gradient * x.second}
+    sizes = [x.gradient * x.second for x in alive.values()]
+    return alive if sizes and sizes[0] < VANISHED * sizes[-1] else {}
+
+
+def to_judge(flows: Sequence[Mapping[str, LayerFlow]]) -> Mapping[str, LayerFlow]:
+    """Return the layers whose gradients say whether they are lost: those that fade, or those of the
+    first run in which first and last layer have a gradient, which they have after a step where a
+    gate or an end starts at 0. None where they never have.
+
+    flows: the layers of the model, and after a step of SGD each."""
+    if faint := fading(flows[0]):
+        return faint
+    for layers in flows:
+        gradients = [x.gradient for x in layers.values() if x.is_reached]
+        if gradients and gradients[0] and gradients[-1]:
+            return layers
+    return {}
 
 
 def gradient_lost(layers: Mapping[str, LayerFlow]) -> Lost | None:

@@ -36,20 +36,16 @@ def after_steps(
 
 
 def silent(flow: Flow) -> list[str]:
-    """Return the parameters that the outputs depend on with a gradient of 0.
-
-    Two do not count where their module has other gradients: a bias, which has none before a
-    normalisation or a softmax, and what a recurrent layer reads its state with, which is 0 at the
-    first step."""
+    """Return the parameters that the outputs depend on with a gradient of 0. A bias before a
+    normalisation or a softmax has none, and does not count."""
     result = []
     for name, gradient in flow.gradients.items():
         derivative = flow.derivatives[name]
         if gradient != 0 or derivative is None:
             continue
-        owner, _, kind = name.rpartition(".")
-        is_needed = derivative.dim() > 1 and not kind.startswith("weight_hh")
+        owner = name.rpartition(".")[0]
         others = (g for n, g in flow.gradients.items() if n != name and _is_in(n, owner))
-        if is_needed or not any(others):
+        if derivative.dim() > 1 or not any(others):
             result.append(name)
     return result
 
