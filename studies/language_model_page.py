@@ -37,18 +37,20 @@ HEAD = f"""# One question to a language model: should the slope of a squared rec
 
 Made by `python studies/language_model.py`.
 
-ReLU^2 is max(0, y)^2 (So et al. 2021). Language models of 2026 replace it by
-leaky_relu(y, a)^2 (parameter-golf#549): y^2 for y > 0 and a^2 y^2 otherwise. Is a
-learned slope better than the best fixed one, and do learned slopes fall with depth, as in Table 1
-of the paper? These criteria are older than the runs. (Eleven runs of no activation at {SHORT:,}
-steps came before the finer grid at {MIDDLE:,} steps, the order of the verdicts and the words on
-diverged seeds; they were made again, with all others.)
+ReLU^2 is max(0, y)^2 (So et al. 2021). Some language models of 2026 replace it by
+leaky_relu(y, a)^2: y^2 for y > 0 and a^2 y^2 otherwise (parameter-golf#549). Is a learned slope
+better than the best fixed one, and do learned slopes fall with depth, as in Table 1 of the paper?
+
+These criteria are older than the runs. (Eleven runs of no activation at {SHORT:,} steps came before
+the finer grid at {MIDDLE:,} steps, the order of the verdicts and the words on diverged seeds. They
+were made again.)
 
 - **Network**: {BLOCKS} decoder blocks of width {WIDTH}, with {HEADS} heads and {4 * WIDTH} hidden
   units, that read {CONTEXT} bytes of text; weights by `initialize`. The functions: slopes
   {listed(SLOPES)}; a learned slope per hidden unit (PReLU, squared), which starts at {INITIAL}; and
   no activation. Only a^2 counts, and a slope a > 1 is the slope 1 / a of -y, times a^2: from 0 to 1
-  is every slope there is, up to sign and scale. (parameter-golf#1035 learns the factor a^2, which may become negative.)
+  is every slope there is, up to sign and scale. (parameter-golf#1035 learns the factor a^2, which
+  may become negative.)
 - **Training**: AdamW (betas {listed(BETAS)}; weight decay {DECAY} on the weights of layers, none on
   slopes, which it would pull towards ReLU^2), {WARMUP} steps of warm-up, then a cosine to a tenth;
   {TEXTS} pieces of {CONTEXT} bytes a step. Slopes have the rate of the weights.
@@ -146,7 +148,7 @@ def best_rate(runs: Sequence[Run], arm: str, steps: int) -> float | None:
 
 
 def rate_matters(runs: Sequence[Run], arm: str, steps: int) -> float:
-    """Return by how much the less bad neighbour of the best rate is worse."""
+    """Return by how much the better of the best rate's neighbours is worse."""
     means = searched(runs, arm, min(steps, MIDDLE))
     best = min(means, key=means.__getitem__)
     return min(means[rate] for rate in neighbours(best, steps)) - means[best]
@@ -342,7 +344,9 @@ def page(runs: Sequence[Run]) -> str:
     about = f"{len(runs)} runs, {hours:.1f} core-hours; sha256 of the text: {texts[0]}...\n"
     parts = [HEAD, f"## Answer\n\n{answer(runs)}", "## Losses\n", about]
     parts += [f"### {steps:,} steps\n\n{losses_table(runs, steps)}" for steps in SEEDS]
-    parts.append(f"## Learned slopes\n\nThe means of each block.\n\n{slopes_table(runs)}")
+    parts.append(
+        f"## Learned slopes\n\nMeans over the hidden units of each block.\n\n{slopes_table(runs)}"
+    )
     for steps in (SHORT, MIDDLE):
         parts.append(f"## The search at {steps:,} steps\n\n{search_lines(runs, steps)}")
     return "\n".join(parts)

@@ -158,9 +158,8 @@ def states(flow: Flow) -> Iterator[Finding]:
 def _reads_a_state(name: str, flow: Flow) -> bool:
     """Return whether a parameter without a gradient is a recurrent layer's for its state, while
     that layer reads its input with others that have one."""
-    owner, _, kind = name.rpartition(".")
-    reads = f"{owner}.{kind.replace('weight_hh', 'weight_ih')}".removeprefix(".")
-    return kind.startswith("weight_hh") and bool(flow.gradients.get(reads))
+    reads = name.replace("weight_hh", "weight_ih")
+    return name != reads and bool(flow.gradients.get(reads))
 
 
 def warnings(model: nn.Module, trace: Trace, flows: Sequence[Flow]) -> Iterator[Finding]:

@@ -119,8 +119,7 @@ def initialize(
         raise
 
     flow = _flow(model, args, kwargs)
-    flow_layers = flow.layers if flow else {}
-    layers = tuple(_layer_init(trace, flow_layers, *entry) for entry in filler.filled)
+    layers = tuple(_layer_init(trace, flow.layers, *entry) for entry in filler.filled)
     names = {row.layer.partition("[")[0] for row in layers}
     tables, left_tables = describe_tables(trace, embeddings, names)
     others |= tables
@@ -141,29 +140,28 @@ def _restore(before: Values) -> None:
         tensor.copy_(value)
 
 
-def _flow(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow | None:
-    """Return what one run forward and backward shows of every layer; None where the model, which
-    could be run without gradients, cannot be run with them."""
+def _flow(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow:
+    """Return what one run forward and backward shows; nothing where the model, which could be run
+    without gradients, cannot be run with them."""
     try:
         return measure(model, args, kwargs)
     except Exception:  # as of a model that changes in place what a derivative needs
-        return None
+        return Flow({}, {}, set(), {})
 
 
 def _lost(
-    model: nn.Module, trace: Trace, flow: Flow | None, args: tuple[Any, ...], kwargs: Any
+    model: nn.Module, trace: Trace, flow: Flow, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Lost | None:
     """Return what does not arrive. One cause has one sentence: where the signal is lost, so is the
     gradient, and inputs become alike."""
-    if flow is None:
-        return signal_lost(trace)
+    if lost := signal_lost(trace):
+        return lost
     layers = flow.layers
     try:
         later = [x.layers for x in after_steps(model, flow, args, kwargs)]
-    except Exception:  # it cannot be copied: nobody knows whether a gradient of 0 waits for a gate
+    except Exception:  # as of one that cannot be copied: a gradient of 0 may wait for a step
         later = [{name: x for name, x in layers.items() if x.gradient}]
-    judged = to_judge([layers, *later]) or layers
-    return signal_lost(trace) or gradient_lost(judged) or inputs_alike(layers, trace)
+    return gradient_lost(to_judge([layers, *later]) or layers) or inputs_alike(layers, trace)
 
 
 def _layer_init(
@@ -268,8 +266,7 @@ def propagation(model: nn.Module, example_input: Any) -> Propagation:
     """
     args, kwargs = arguments(model, example_input)
     responses = tracing.run(model, args, kwargs=kwargs).responses
-    flow = _flow(model, args, kwargs)
-    layers = flow.layers if flow else {}
+    layers = _flow(model, args, kwargs).layers
     gradients = {name: at.gradient for name, at in layers.items() if at.is_reached}
     correlations = {name: at.correlation for name, at in layers.items()}
     return Propagation(responses, gradients, correlations)
