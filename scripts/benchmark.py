@@ -4,13 +4,10 @@ python scripts/benchmark.py activation=mish                   run an activation 
 python scripts/benchmark.py activation=relu init=orthogonal   an initialiser
 python scripts/benchmark.py activation=my_file.my_function    your own function; or torch.nn.X
 python scripts/benchmark.py activation=mish size=full trainer=gpu data.root=<folder>
-python scripts/benchmark.py late                              run the tasks of size late, of all
-                                                              their entries: hours
 python scripts/benchmark.py leaderboard                       rank results/benchmark/, judge
                                                               shortcuts, and list all runs
 python scripts/benchmark.py check                             check that results follow the rules,
                                                               and pages from them
-python scripts/benchmark.py admission                         which tasks tell ReLU from identity?
 
 size=quick, the default, takes 10 to 15 minutes on two cores. If a call is interrupted, repeat it
 to continue.
@@ -27,7 +24,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from rectifiers.benchmark.definition import ENTRY_GROUPS, SIZES, Entry, benchmark
+from rectifiers.benchmark.definition import SIZES, Entry, benchmark
 from rectifiers.benchmark.entries import EntryResults, load, load_all, save
 from rectifiers.benchmark.run import check_available, run_entry
 from rectifiers.cli.hints import check_arguments
@@ -43,7 +40,7 @@ IMAGE = re.compile(r"^!\[.*\n\n", re.MULTILINE)  # which a terminal does not sho
 def run(parsed: argparse.Namespace, folder: Path) -> None:
     """Print the theory of an entry, run it, keep its results and its card in `folder`, and print
     the card."""
-    arguments, seeds = parsed.arguments, parsed.seeds
+    arguments = parsed.arguments
     sizes = [a.removeprefix("size=") for a in arguments if a.startswith("size=")] or ["quick"]
     if sizes[-1] not in SIZES:
         raise InputError(f"size={sizes[-1]} is not known; give one of: {', '.join(SIZES)}")
@@ -68,12 +65,12 @@ def run(parsed: argparse.Namespace, folder: Path) -> None:
             before = load(own)
     say_if_changed()
     keep = partial(save, folder)  # before all else, which may be interrupted
-    results = run_entry(entry, size, parsed.jobs, seeds, before, is_whole=parsed.all, keep=keep)
+    results = run_entry(entry, size, parsed.jobs, before, is_whole=parsed.all, keep=keep)
     save(folder, results)
     better, tasks = None, tasks_to_start_better(results, size)
     if tasks and (other := better_start(entry, parts.get("theory", {}))):
         earlier = entries.get(other.name)
-        better = run_entry(other, size, parsed.jobs, seeds, earlier, only=tasks)
+        better = run_entry(other, size, parsed.jobs, earlier, only=tasks)
 
     measured, unmeasured = measure(entry, ["init", "cost"])
     parts, failed = {**parts, **measured}, {**failed, **unmeasured}
@@ -87,27 +84,6 @@ def run(parsed: argparse.Namespace, folder: Path) -> None:
     print(*paths, sep="\n")
 
 
-def run_late(parsed: argparse.Namespace, folder: Path) -> None:
-    """Run what is missing of the late tasks, entry by entry; each run that ends is kept."""
-    say_if_changed()
-    places, keep = parsed.arguments[1:], partial(save, folder)
-    groups = {re.split(r"[.=@]", word.lstrip("+~"))[0]: word for word in places}
-    if chosen := [word for group, word in groups.items() if group in ENTRY_GROUPS]:
-        raise InputError(
-            f"late runs the entries of {benchmark().version} alone; leave out {chosen[0]}, or give "
-            "it with size=late in place of late",
-            status=2,
-        )
-    given = Entry.of(places)
-    for words in benchmark().late:
-        entry = Entry.of([*words.split(), *given.places])
-        path = folder / f"{entry.name}.json"
-        before = load(path, are_runs_checked=False) if path.exists() else None
-        if before is None or any(before.gap(task) for task in benchmark().of_size("late")):
-            check_available(entry, "late")
-            run_entry(entry, "late", parsed.jobs, parsed.seeds, before, is_whole=True, keep=keep)
-
-
 def say_if_changed() -> None:
     if is_changed():
         note = "the code has uncommitted changes, so the leaderboard cannot take this entry"
@@ -115,15 +91,11 @@ def say_if_changed() -> None:
 
 
 def rank(folder: Path, command: str) -> None:
-    """Check the entries in a folder, and write the pages that are made of them, or compare them; or
-    print which tasks are admitted, and fail where one is not."""
+    """Check the entries in a folder, and write the pages that are made of them, or compare them."""
     entries = load_all(folder)
     if not entries:
         example = "python scripts/benchmark.py activation=<name>"
         print(f"{folder} has no entries of {benchmark().version}; {example} makes one")
-        return
-    if command == "admission":
-        print_admission(folder, entries)
         return
 
     for name, results in entries.items():
@@ -132,21 +104,6 @@ def rank(folder: Path, command: str) -> None:
     write_pages(folder, entries, check=command == "check")
     if command == "check":
         print(f"{len(entries)} entries of benchmark {benchmark().version}")
-
-
-def print_admission(folder: Path, entries: Mapping[str, EntryResults]) -> None:
-    """Print which tasks are admitted; raise InputError where one is not, or none can be said of."""
-    from rectifiers.benchmark.ranking import admission_table, admissions
-
-    checked = admissions(entries, benchmark().tasks)
-    if not checked:
-        rule = benchmark().admission
-        raise InputError(
-            f"{folder} has no task that both {rule.worse} and {rule.better} ran; run both first"
-        )
-    print(admission_table(checked), end="")
-    if refused := [task.task for task in checked if not task.is_admitted]:
-        raise InputError(f"not admitted: {', '.join(refused)}; leave these tasks out")
 
 
 def write_pages(folder: Path, entries: Mapping[str, EntryResults], check: bool) -> None:
@@ -180,7 +137,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # --seed=2 is no pilot
     )
     parser.add_argument(
         "arguments",
@@ -191,7 +147,6 @@ def main() -> None:
     )
     text = "runs at a time (default: one per core; on a GPU, one)"
     parser.add_argument("--jobs", type=int, help=text)
-    parser.add_argument("--seeds", type=int, help="judged seeds, for a pilot (default: all)")
     text = "run what a card does without after a failed search, which the leaderboard asks for"
     parser.add_argument("--all", action="store_true", help=text)
     text = "what the card names as its command (default: this one)"
@@ -203,17 +158,13 @@ def main() -> None:
     folder = parsed.results / "benchmark"
 
     with cli_errors("interrupted; the same command continues"):
-        if (seeds := parsed.seeds) is not None and seeds < 1:
-            raise InputError(f"--seeds={seeds} is not usable; give a whole number at least 1")
         words = [word for word in parsed.arguments if "=" not in word]
-        if parsed.arguments in (["leaderboard"], ["check"], ["admission"]):
+        if parsed.arguments in (["leaderboard"], ["check"]):
             rank(folder, *parsed.arguments)
-        elif words == ["late"] == parsed.arguments[:1]:
-            run_late(parsed, folder)
         elif words:
             raise InputError(
-                f"{words[0]} is not a command to use here; give leaderboard, check or "
-                "admission alone, late, or an entry such as activation=mish",
+                f"{words[0]} is not a command to use here; give leaderboard or check alone, or an "
+                "entry such as activation=mish",
                 status=2,
             )
         else:

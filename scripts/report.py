@@ -44,7 +44,6 @@ RUNS = Path("runs")
 # of committed files, beside PAGES; each names what differs, and the command to write it
 CHECKS = (
     "scripts/benchmark.py check",
-    "studies/human_level.py --check",
     "studies/performance.py --check",
     "studies/starts_page.py --check",
 )

@@ -165,14 +165,6 @@ def test_a_close_second_of_the_short_training_may_lead_both() -> None:
     assert "the place 1 to 2 early and 2 late" in text
 
 
-@pytest.mark.usefixtures("late_benchmark")
-def test_entries_that_have_not_run_late_are_named() -> None:
-    entries = {"relu": long_results("relu", 6, 6)}
-    assert "| leaky_relu-slope=0.25 | all runs |" in leaderboard(entries, "")
-    entries["leaky_relu-slope=0.25"] = long_results("leaky_relu-slope=0.25", 5, 5)
-    assert "| all runs |" not in leaderboard(entries, "")
-
-
 def test_places_are_corrected_for_the_number_of_pairs() -> None:
     def of(number: int) -> Ranking:
         """Entries of which the first is two and a half standard errors better than all others."""

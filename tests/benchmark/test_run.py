@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -72,7 +73,7 @@ def tiny_entry(tmp_path: Path, fitted: Path, monkeypatch) -> Iterator[Entry]:
     task["data"] = whole["tasks"]["deep50"]["data"]
     task["science"] = task_hash(config)
     place = tmp_path / "tiny.yaml"
-    changes = {"version": "tiny", "search_seeds": [1000, 1001], "reach": 9.0, "late": ["init=he"]}
+    changes = {"version": "tiny", "search_seeds": [1000, 1001], "reach": 9.0}
     changes |= {"tasks": {"tiny": task}, "always": ALWAYS}
     place.write_text(yaml.safe_dump(whole | changes))
     monkeypatch.setattr(definition, "DEFINITION", place)
@@ -213,8 +214,6 @@ def test_interrupted_entry_goes_on(tiny_entry: Entry, tmp_path: Path, monkeypatc
         run_entry(tiny_entry, "quick")
     assert calls == [["seed=1000", "seed=1001"] * 3]
     monkeypatch.setattr(running, "run_all", run_in_this_process)
-    pilot = run_entry(tiny_entry, "quick", seeds=2)
-    assert (pilot.gap("tiny"), len(pilot.judged("tiny"))) == ("3 runs missing", 2)
     entry = run_entry(tiny_entry, "quick")
     assert (entry.gap("tiny"), len(entry.judged("tiny"))) == (None, 5)
     monkeypatch.setattr(running, "run_all", lambda runs, *_: dict.fromkeys(runs, "not done"))
@@ -223,22 +222,11 @@ def test_interrupted_entry_goes_on(tiny_entry: Entry, tmp_path: Path, monkeypatc
     assert load(save(tmp_path / "results", entry)) == entry
 
 
-@pytest.fixture
-def late_entry(tiny_entry: Entry) -> Entry:
-    """ReLU, as the one entry whose `tiny` is a late task."""
-    whole = yaml.safe_load(definition.DEFINITION.read_text())
-    whole["tasks"] = {"tiny": {**whole["tasks"]["tiny"], "size": "late"}}
-    definition.DEFINITION.write_text(yaml.safe_dump(whole))
-    benchmark.cache_clear()
-    return Entry.of(tiny_entry.places)
-
-
-def test_late_entries_keep_each_run_and_go_on(
-    late_entry: Entry, tmp_path: Path, call: Call, monkeypatch
+def test_each_run_is_kept_and_continued_from_the_file_alone(
+    tiny_entry: Entry, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(provenance, "is_changed", lambda: False)
-    command = ["scripts/benchmark.py", "late", *late_entry.places, "--results", tmp_path]
-    path = tmp_path / "benchmark" / "relu.json"
+    keep, path = partial(save, tmp_path), tmp_path / f"{tiny_entry.name}.json"
 
     def interrupted(runs, processes, follow_up, expected) -> dict[Overrides, str]:
         for overrides in runs[:3]:
@@ -247,29 +235,14 @@ def test_late_entries_keep_each_run_and_go_on(
         raise Stopped(2, "with its runs, 3 of 6 done")
 
     monkeypatch.setattr(running, "run_all", interrupted)
-    assert call(*command).returncode != 0
+    with pytest.raises(Stopped):
+        run_entry(tiny_entry, "quick", keep=keep)
     assert len(load(path).runs) == 3
     shutil.rmtree(tmp_path / "runs")  # its file alone is left
     monkeypatch.setattr(running, "run_all", run_in_this_process)
-    assert call(*command).returncode == 0
-    entry = load(path)
-    assert (entry.gap("tiny"), entry.objection()) == (None, None)
+    entry = run_entry(tiny_entry, "quick", before=load(path), keep=keep)
+    assert (load(path), entry.gap("tiny"), entry.objection()) == (entry, None, None)
     assert len(list(tmp_path.glob("runs/[0-9a-f]*/record.json"))) == len(entry.runs) - 3
-
-    monkeypatch.setattr(running, "run_all", lambda *_: pytest.fail("nothing is left to run"))
-    assert call(*command).returncode == 0
-    for chosen in ("activation=relu", "activation=elu", "init=he", "+init.bias=1"):
-        refused = call(*command, chosen)
-        assert refused.returncode == 2
-        assert f"late runs the entries of tiny alone; leave out {chosen}" in refused.stderr
-
-
-@pytest.mark.usefixtures("late_entry")
-def test_incomplete_late_tasks_are_no_objection(complete: EntryResults, monkeypatch) -> None:
-    monkeypatch.setattr(filed, "has_commit", lambda commit: None)
-    part = complete.model_copy(update={"benchmark": benchmark().hash, "runs": complete.runs[:4]})
-    assert part.objection() is None
-    assert part.gap("tiny") == "7 runs missing"
 
 
 @pytest.fixture
@@ -342,9 +315,9 @@ def test_deeper_task_follows_and_is_counted(deep_entry: Entry, monkeypatch) -> N
 
 def test_runs_of_one_task_alone(deep_entry: Entry, monkeypatch) -> None:
     tasks, totals = make_up_runs(monkeypatch, {"shallow": True, "deep": True})
-    entry = run_entry(deep_entry, "quick", seeds=2, only=["deep"])
+    entry = run_entry(deep_entry, "quick", only=["deep"])
     assert set(tasks) == {"deep"}
-    assert totals[0] == totals[-1] == 8
+    assert totals[0] == totals[-1] == 11
 
     before = entry.model_copy(update={"refused": {"shallow": "it has no gradient"}})
     again = run_entry(deep_entry, "quick", before=before, only=["deep"])
@@ -666,11 +639,7 @@ def test_unusable_activation_writes_nothing(tiny_entry, tmp_path, call, monkeypa
 @pytest.mark.parametrize(
     ("words", "status", "refusal"),
     [
-        (["admission"], 1, "no task that both identity and relu ran"),
         (["activation=elu", "size=huge"], 1, "size=huge is not known; give one of: quick, full"),
-        (["activation=elu", "--seeds", "0"], 1, "--seeds=0 is not usable; give a whole number"),
-        (["late", "--seeds", "0"], 1, "--seeds=0 is not usable; give a whole number"),
-        (["late", "--seeds", "-1"], 1, "--seeds=-1 is not usable; give a whole number"),
         (["leaderbord"], 2, "leaderbord is not a command to use here; give"),
         (["check", "activation=elu"], 2, "check is not a command to use here; give"),
     ],
@@ -709,7 +678,7 @@ def test_overrides_of_a_file_read_nothing_beyond_conf(
     assert [path.name for path in folder.rglob("*") if path.is_file()] == ["relu.json"]
 
 
-@pytest.mark.parametrize("command", ["check", "leaderboard", "admission"])
+@pytest.mark.parametrize("command", ["check", "leaderboard"])
 @pytest.mark.parametrize("hostile", ["damaged", "link", "pipe", "of another benchmark"])
 def test_hostile_entry_is_one_line(call: Call, tmp_path: Path, command: str, hostile: str) -> None:
     path = save(tmp_path / "benchmark", results("relu", [1] * 5))

@@ -8,7 +8,6 @@ from rectifiers.results.statistics import (
     holm,
     mcnemar,
     mean_of,
-    rate_difference,
     zero_mean_p,
 )
 
@@ -41,29 +40,6 @@ def test_mcnemar_is_an_exact_binomial_test() -> None:
     assert p == pytest.approx(stats.binomtest(2, 11, 0.5).pvalue)
     assert mcnemar([True], [True]) == (0, 0, 1.0)
     assert mcnemar([True, False], [False, True]) == (1, 1, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("counts", "low", "high"),
-    [
-        ((56, 70, 48, 80), 5.24, 33.39),
-        ((9, 10, 3, 10), 17.05, 80.90),
-        ((0, 10, 0, 10), -27.75, 27.75),
-    ],
-)
-def test_difference_of_rates_has_newcombes_interval(counts, low: float, high: float) -> None:
-    found = rate_difference(*counts)
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.01)
-    reverse = rate_difference(*counts[2:], *counts[:2])
-    assert (reverse.low, reverse.high) == pytest.approx((-found.high, -found.low))
-
-
-def test_difference_of_rates_is_tested_with_the_pooled_rate() -> None:
-    found = rate_difference(76, 1500, 4940, 100_000)
-    table = [[76, 1500 - 76], [4940, 100_000 - 4940]]
-    expected = stats.chi2_contingency(table, correction=False).pvalue
-    assert found.p == pytest.approx(expected)
-    assert rate_difference(0, 10, 0, 20).p == 1
 
 
 def test_holm_multiplies_by_the_hypotheses_left() -> None:

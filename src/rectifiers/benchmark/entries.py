@@ -129,7 +129,6 @@ class EntryResults(Section):
         sizes = {spec.tasks[task].size for task in present} or {"quick"}
         for name, task in spec.tasks.items():  # data of a user's may lack, and with them the task
             is_asked = name in present or (task.size in sizes and not task.outside)
-            is_asked = is_asked and task.size != "late"  # they take hours, and come in pieces
             if is_asked and name not in self.refused and (gap := self.gap(name)):
                 option = " --all" if stopped_by(name, self.runs) else ""
                 return f"{name}: {gap}; run the entry again with size={task.size}{option}"
@@ -251,26 +250,20 @@ def stopped_by(task: str, runs: Iterable[RunResult]) -> str | None:
     return next((name for name in names if has_failed(name, runs)), None)
 
 
-def planned_runs(
-    task: str, runs: Iterable[RunResult], seeds: int | None = None
-) -> list[tuple[float, int]]:
-    """Return (rate, seed) of a task's runs: the search, and once it is there, the judged runs, of
-    the first `seeds`."""
+def planned_runs(task: str, runs: Iterable[RunResult]) -> list[tuple[float, int]]:
+    """Return (rate, seed) of a task's runs: the search, and once it is there, the judged runs."""
     rates, chosen = search(task, runs)
     planned = [(rate, seed) for rate in rates for seed in benchmark().search_seeds]
     if chosen is not None:
-        most = benchmark().tasks[task].seeds
-        planned += [(chosen, seed) for seed in range(min(seeds or most, most))]
+        planned += [(chosen, seed) for seed in range(benchmark().tasks[task].seeds)]
     return planned
 
 
-def missing_runs(
-    task: str, runs: Iterable[RunResult], seeds: int | None = None
-) -> list[tuple[float, int]]:
+def missing_runs(task: str, runs: Iterable[RunResult]) -> list[tuple[float, int]]:
     """Return (rate, seed) of the planned runs that are not among `runs`."""
     runs = list(runs)
     present = {(run.rate, run.seed) for run in runs if run.task == task}
-    return [place for place in planned_runs(task, runs, seeds) if place not in present]
+    return [place for place in planned_runs(task, runs) if place not in present]
 
 
 def save(folder: Path, results: EntryResults) -> Path:

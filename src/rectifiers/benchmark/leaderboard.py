@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rectifiers.benchmark.definition import SIZES, Entry, Size, benchmark
+from rectifiers.benchmark.definition import SIZES, Size, benchmark
 from rectifiers.benchmark.entries import EntryResults, RunResult, order, rival_rate
 from rectifiers.benchmark.ranking import (
     REFERENCE,
@@ -43,8 +43,6 @@ def _section(entries: Mapping[str, EntryResults], size: Size) -> dict[str, Any]:
     refused = [check for check in admissions(entries, tasks) if not check.is_admitted]
     ranked = ranked_tasks(entries, size)
     places, controls = _places(entries, ranked, size) if ranked else ("", "")
-    late = [Entry.of(words.split()).name for words in benchmark().late]
-    awaited = [name for name in late if size == "late" and name not in entries]
     return {
         "size": size,
         "early_and_late": early_and_late(entries) if size == "late" else None,
@@ -52,14 +50,13 @@ def _section(entries: Mapping[str, EntryResults], size: Size) -> dict[str, Any]:
         "places": places,
         "controls": controls,
         "tasks": {task: _task_table(entries, task) for task in present},
-        "incomplete": _gaps(entries, present, awaited),
+        "incomplete": _gaps(entries, present),
     }
 
 
-def _gaps(entries: Mapping[str, EntryResults], tasks: Sequence[str], awaited: Sequence[str]) -> str:
-    """Return the table of the entries that are incomplete on some of the tasks, and of those that
-    are awaited."""
-    rows = [[name, "all runs"] for name in awaited]
+def _gaps(entries: Mapping[str, EntryResults], tasks: Sequence[str]) -> str:
+    """Return the table of the entries that are incomplete on some of the tasks."""
+    rows = []
     for name, results in entries.items():
         missing = {task: results.gap(task) for task in tasks}
         reasons = [f"{task}: {literal(gap)}" for task, gap in missing.items() if gap]

@@ -37,7 +37,6 @@ def run_entry(
     entry: Entry,
     size: Size,
     processes: int | None = None,
-    seeds: int | None = None,
     before: EntryResults | None = None,
     *,
     only: Collection[str] | None = None,
@@ -46,12 +45,11 @@ def run_entry(
 ) -> EntryResults:
     """Run what is missing of an entry on the tasks of a size; return all results that it has.
 
-    processes: how many at a time; None: one per core. Each makes many runs. seeds: of the
-    judged runs, for a pilot; None: the benchmark's. before: results of it that were made elsewhere;
-    what they hold of committed code, with the user's functions as they are, is not run again.
-    only: the tasks to run; None: all of the size. is_whole: whether the judged runs and the deeper
-    tasks are run after a failed search, too. keep: gets the results after each run that ends, so
-    that an interruption loses none.
+    processes: how many at a time; None: one per core. Each makes many runs. before: results of it
+    that were made elsewhere; what they hold of committed code, with the user's functions as they
+    are, is not run again. only: the tasks to run; None: all of the size. is_whole: whether the
+    judged runs and the deeper tasks are run after a failed search, too. keep: gets the results
+    after each run that ends, so that an interruption loses none.
 
     Raises:
         InputError: where a function of the entry cannot be imported or called, or has changed since
@@ -101,7 +99,7 @@ def run_entry(
         if keep is not None:
             keep(all_results())
 
-    _EntryRuns(entry, configs, usable, results, seeds, is_whole, run_ended).run(processes)
+    _EntryRuns(entry, configs, usable, results, is_whole, run_ended).run(processes)
     return all_results()
 
 
@@ -175,12 +173,11 @@ class _EntryRuns:
         configs: Mapping[str, RunConfig],
         tasks: Mapping[str, Task],
         results: dict[str, list[RunResult]],
-        seeds: int | None,
         is_whole: bool,
         run_ended: Callable[[], None],
     ) -> None:
         self.entry, self.configs, self.tasks = entry, configs, tasks
-        self.results, self.seeds, self.is_whole = results, seeds, is_whole
+        self.results, self.is_whole = results, is_whole
         self.run_ended = run_ended
         self.places: dict[Overrides, tuple[str, float, int]] = {}  # of all runs asked for
 
@@ -204,7 +201,7 @@ class _EntryRuns:
         if self._is_stopped(name) or self._is_waiting(name):
             return []
         jobs = []
-        for rate, seed in missing_runs(name, self.results[name], self.seeds):
+        for rate, seed in missing_runs(name, self.results[name]):
             overrides = self.entry.run_overrides(self.tasks[name], rate, seed)
             if overrides not in self.places:
                 self.places[overrides] = (name, rate, seed)
@@ -227,9 +224,9 @@ class _EntryRuns:
             if self._is_stopped(name):
                 continue
             if self._is_waiting(name):
-                number += len(missing_runs(name, self.results[name], self.seeds))
+                number += len(missing_runs(name, self.results[name]))
             if self._rate(name) is None:
-                number += min(self.seeds or task.seeds, task.seeds)
+                number += task.seeds
         return number
 
     def _rate(self, name: str) -> float | None:

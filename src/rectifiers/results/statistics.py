@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 
 
 def error_interval_pct(errors: int, num_images: int) -> tuple[float, float]:
@@ -13,51 +13,6 @@ def error_interval_pct(errors: int, num_images: int) -> tuple[float, float]:
 
     interval = binomtest(errors, num_images).proportion_ci(0.95, method="wilson")
     return 100 * float(interval.low), 100 * float(interval.high)
-
-
-@dataclass(frozen=True)
-class RateDifference:
-    """An error rate minus another, of independent samples, in points: its 95 % interval (Newcombe's
-    hybrid of both Wilson intervals), its standard error, and the two-sided p of the z-test with the
-    pooled rate."""
-
-    points: float
-    low: float
-    high: float
-    standard_error: float
-    p: float
-
-
-def rate_difference(
-    errors: int, num_images: int, other_errors: int, other_images: int
-) -> RateDifference:
-    """Return the difference of two error rates, of `errors` on `num_images` and of the others.
-
-    Newcombe (1998), "Interval estimation for the difference between independent proportions",
-    method 10. Two networks on the same images are not independent; see `mcnemar`."""
-    rate, other = errors / num_images, other_errors / other_images
-    difference = rate - other
-    low, high = error_interval_pct(errors, num_images)
-    other_low, other_high = error_interval_pct(other_errors, other_images)
-
-    pooled = (errors + other_errors) / (num_images + other_images)
-    error_if_equal = math.hypot(
-        binomial_error(pooled, num_images), binomial_error(pooled, other_images)
-    )
-    z = abs(difference) / error_if_equal if error_if_equal else 0.0
-    return RateDifference(
-        points=100 * difference,
-        low=100 * difference - math.hypot(100 * rate - low, other_high - 100 * other),
-        high=100 * difference + math.hypot(high - 100 * rate, 100 * other - other_low),
-        standard_error=100
-        * math.hypot(binomial_error(rate, num_images), binomial_error(other, other_images)),
-        p=2 * NormalDist().cdf(-z),
-    )
-
-
-def binomial_error(rate: float, num_images: int) -> float:
-    """Return the standard error of a rate that was measured on `num_images`."""
-    return math.sqrt(rate * (1 - rate) / num_images)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
