@@ -7,7 +7,7 @@ import pytest
 
 import golden
 from committed import stored
-from rectifiers.claims.archive import claim_exclusion_reason, owner
+from rectifiers.claims.archive import arm_hashes, claim_exclusion_reason, owner
 from rectifiers.runs.record import to_json
 
 KEPT = json.loads(golden.PLACE.read_text())
@@ -46,6 +46,7 @@ def test_committed_files_are_what_collecting_writes() -> None:
 @pytest.mark.process
 def test_configurations_keep_their_ids() -> None:
     assert golden.differences(KEPT["ids"], golden.composed_ids()) == []
+    assert golden.differences(arm_hashes(), golden.composed_arms()) == []
 
 
 @pytest.mark.process

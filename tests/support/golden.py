@@ -32,7 +32,7 @@ from rectifiers.claims import archive as claim_records
 from rectifiers.claims.claims import claims
 from rectifiers.claims.judge import answer
 from rectifiers.cli.composition import compose_job
-from rectifiers.runs.identity import run_id, science
+from rectifiers.runs.identity import arm_hash, run_id, science
 from rectifiers.runtime import machine
 from rectifiers.runtime.files import git
 
@@ -136,19 +136,26 @@ def counts_of_runs() -> dict[str, str]:
 
 
 def composed_ids() -> dict[str, str]:
-    """Return the id of `make train`, of each row of the paper, and of each arm of each claim at its
-    first seed, as the configuration composes them."""
+    """Return the id of `make train` and of each row of the paper, as the configuration composes
+    them."""
     commands = {"make train": ["activation=prelu", "init=he"]}
     for path in sorted((ROOT / "conf" / "experiment").glob("*/*.yaml")):
         name = f"{path.parent.name}/{path.stem}"
         if name != "table7/ensemble":
             commands[name] = [f"experiment={name}"]
-    for claim in claims():
-        for arm, overrides in {**claim.arms, **claim.searched()}.items():
-            seed = f"seed={claim.first_seed}"
-            commands[f"{claim.name}: {arm}"] = [f"claim={claim.name}", *overrides, seed]
     return {
         name: run_id(science(compose_job(tuple(command))[0])) for name, command in commands.items()
+    }
+
+
+def composed_arms() -> dict[str, dict[str, str]]:
+    """Return the hash of each arm of each claim, as the configuration composes them."""
+    return {
+        claim.name: {
+            arm: arm_hash(science(compose_job((f"claim={claim.name}", *overrides))[0]))
+            for arm, overrides in {**claim.arms, **claim.searched()}.items()
+        }
+        for claim in claims()
     }
 
 
