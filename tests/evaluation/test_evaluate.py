@@ -24,7 +24,7 @@ from rectifiers.evaluation.evaluate import (
     save_scores,
 )
 from rectifiers.evaluation.metrics import ErrorCounter, Errors, is_correct
-from rectifiers.evaluation.protocols import Crops, center, dense, ten_view
+from rectifiers.evaluation.protocols import center, dense, ten_view
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runs.folder import scores_path
@@ -228,19 +228,15 @@ def test_each_process_reads_the_headers_of_its_share(monkeypatch) -> None:
     assert image_shapes(noted(8)) == [(40, 48)] * 8
 
 
-def test_crops_of_many_sizes_are_batched_by_image(prepared: Path) -> None:
-    """Views of one size share batches, whatever the images'; others as they are told apart."""
+def test_crops_of_many_sizes_share_batches(prepared: Path) -> None:
     split, scored = imagenet(str(prepared)).val, Convolved().eval()
-    own_size = Crops(lambda image: image[None], 1, 36)
-    fixed = center(32, scale_px=36)
-    assert [len(batch) for batch in same_shape_batches(split, fixed)] == [24]
-    assert len(list(same_shape_batches(split, own_size))) > 10
-    for protocol in (own_size, fixed):
-        tested = evaluate(scored, split, protocol, classes=6, device=CPU)
-        with torch.inference_mode():
-            views = [protocol.views(split.image(i), 36)[None] for i in range(24)]
-            alone = torch.cat([protocol.score(scored, view) for view in views])
-        torch.testing.assert_close(tested.scores, alone, rtol=0, atol=1e-5)
+    protocol = center(32, scale_px=36)
+    assert [len(batch) for batch in same_shape_batches(split, protocol)] == [24]
+    tested = evaluate(scored, split, protocol, classes=6, device=CPU)
+    with torch.inference_mode():
+        views = [protocol.views(split.image(i), 36)[None] for i in range(24)]
+        alone = torch.cat([protocol.score(scored, view) for view in views])
+    torch.testing.assert_close(tested.scores, alone, rtol=0, atol=1e-5)
 
 
 def test_calibration_by_hand() -> None:

@@ -206,8 +206,8 @@ def test_combined_testing_costs_as_much_as_both() -> None:
 def test_crops_must_make_their_views() -> None:
     image = photo(48, 40)
     for crop in (lambda one: F.center_crop(one, [32])[None], lambda one: F.center_crop(one, [32])):
-        with refused(r"a protocol of 2 views makes \[1, .*must return \[2, 1, height, width\]"):
-            Crops(crop, 2, 40).views(image, 40)
+        with refused(r"a protocol of 2 views makes \[1, .*must return \[2, 1, 32, 32\]"):
+            Crops(crop, 2, 40, view_size=(32, 32)).views(image, 40)
     tall = Crops(lambda one: F.center_crop(one, [32])[None], 1, 40, view_size=(32, 30))
     with refused(r"makes \[1, 1, 32, 32\] .*must return \[1, 1, 32, 30\]"):
         tall.views(image, 40)

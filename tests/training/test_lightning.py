@@ -2,7 +2,6 @@
 
 import signal
 import threading
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +11,7 @@ from pytorch_lightning.callbacks import Callback
 from torch import nn
 
 from conftest import compose_config, numbers, places
-from photos import jpeg, photo, write_folder
-from rectifiers.evaluation import protocols
+from photos import write_folder
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
 from rectifiers.runtime.stopping import STOP_SIGNALS, deferring_signals
@@ -115,17 +113,8 @@ def test_compiled_validation_runs_the_network_once(tiny, monkeypatch, more) -> N
     assert numbers(compiled)["history"] == numbers(plain)["history"]
 
 
-def sized_by_the_image(crop_px: int, *, scale_px: int) -> protocols.Crops:
-    """The centre of images, of which those of one size are tested together."""
-    return replace(protocols.center(crop_px, scale_px=scale_px), view_size=None)
-
-
-@pytest.mark.parametrize("protocol", ["center", "ten_view", "dense", "multi_view", "sized"])
-@pytest.mark.parametrize("sizes", [1, 2])
-def test_cudnn_searches_where_shapes_are_fixed(
-    monkeypatch, tmp_path, protocol: str, sizes: int
-) -> None:
-    """Of images that have one size or two; crops have one in any case."""
+@pytest.mark.parametrize("protocol", ["center", "ten_view", "dense", "multi_view"])
+def test_cudnn_searches_where_shapes_are_fixed(monkeypatch, tmp_path, protocol: str) -> None:
     monkeypatch.setattr(lightning, "check_hardware", lambda *_: None)  # on the processor, for once
     searches: list[bool] = []
 
@@ -136,16 +125,11 @@ def test_cudnn_searches_where_shapes_are_fixed(
     original = recording.evaluate
     monkeypatch.setattr(recording, "evaluate", evaluate)
     root = write_folder(tmp_path / "photos")
-    if sizes == 2:
-        (root / "val" / "b" / "1.jpg").write_bytes(jpeg(photo(48, 40)))
     options = f"""model=mini data=folder data.root={root} data.batch_size=4 data.resize_px=10
-        data.crop_px=8 optim=plain trainer.max_epochs=1 trainer.benchmark=true logger=none"""
-    if protocol == "sized":
-        options += f" evaluation=center evaluation.center._target_={__name__}.sized_by_the_image"
-    else:
-        options += f" evaluation={protocol}"
+        data.crop_px=8 optim=plain trainer.max_epochs=1 trainer.benchmark=true logger=none
+        evaluation={protocol}"""
     train(compose_config(*options.split(), *places(tmp_path)), {})
-    assert searches == [sizes == 1 or protocol in ("center", "ten_view")]
+    assert searches == [protocol in ("center", "ten_view")]
     assert not torch.backends.cudnn.benchmark
 
 

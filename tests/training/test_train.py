@@ -118,7 +118,7 @@ def twice(image: torch.Tensor) -> torch.Tensor:
 
 
 def weighted_views(crop_px: int) -> WeightedViews:
-    return WeightedViews(twice, 2, crop_px, torch.ones(2))
+    return WeightedViews(twice, 2, crop_px, (crop_px, crop_px), torch.ones(2))
 
 
 def test_protocols_of_the_users_need_not_be_comparable(tiny) -> None:

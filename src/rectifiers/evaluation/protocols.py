@@ -14,7 +14,7 @@ then."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol
 
 import torch
@@ -50,13 +50,12 @@ class Crops:
     """Crops of the resized image, each through the whole network.
 
     crop: from the resized image, uint8 [C, H, W], to its views, [num_views, C, height, width].
-    scale_px: the shorter side of the resized image. view_size: height and width of all views; None
-    where they depend on the image's size, so that only images of one size share a batch."""
+    scale_px: the shorter side of the resized image. view_size: height and width of all views."""
 
     crop: Callable[[Tensor], Tensor]
     num_views: int
     scale_px: int
-    view_size: tuple[int, int] | None = field(default=None, kw_only=True)
+    view_size: tuple[int, int]
 
     @property
     def scales_px(self) -> Mapping[int, float]:
@@ -64,20 +63,16 @@ class Crops:
 
     def views(self, image: Tensor, px: int) -> Tensor:
         views = self.crop(resize_shorter(image, px))
-        size = self.view_size or views.shape[-2:]
-        if views.shape != (self.num_views, len(image), *size):
-            sides = ", ".join(map(str, self.view_size or ("height", "width")))
+        shape = (self.num_views, len(image), *self.view_size)
+        if views.shape != shape:
             raise InputError(
                 f"a protocol of {self.num_views} views makes {list(views.shape)} of an image; its "
-                f"crop must return [{self.num_views}, {len(image)}, {sides}]"
+                f"crop must return {list(shape)}"
             )
         return views
 
     def pixels(self, height: int, width: int) -> int:
-        """Return how many pixels the views of an image of this size have; without a `view_size`, as
-        if each were the whole resized image."""
-        size = self.view_size or resized(height, width, self.scale_px)
-        return self.num_views * math.prod(size)
+        return self.num_views * math.prod(self.view_size)
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         scores = classifier(views.flatten(0, 1))

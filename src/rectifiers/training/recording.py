@@ -64,9 +64,8 @@ def protocol_result(run: Run, name: str, known: list[Tested]) -> ProtocolResult:
         scores = mean_log_scores(torch.stack([test.result.scores for test in tests]))
         tested = Result.from_scores(scores, labels)
 
-    # views of one size cost the same in every image
-    has_one_cost = isinstance(protocol, Crops) and protocol.view_size is not None
-    shapes = [images.shape(0)] if has_one_cost else image_shapes(images)
+    # crops cost the same in every image
+    shapes = [images.shape(0)] if isinstance(protocol, Crops) else image_shapes(images)
     cost = 0  # multiply-adds of these images
     for shape, count in Counter(shapes).items():
         cost += count * protocol.multiply_adds(classifier.network, *shape)
@@ -112,11 +111,8 @@ def _tested(run: Run, name: str, protocol: TestProtocol) -> Tested:
     if config.trainer.accelerator == "gpu":
         device = torch.device("cuda", run.place.local_rank)
     lower = AUTOCAST.get(config.trainer.precision)
-    searches = config.trainer.benchmark
-    if searches and protocol.view_size is None:
-        # or cuDNN would search for the fastest algorithms again for each image's size
-        searches = len(set(image_shapes(images))) == 1
-    torch.backends.cudnn.benchmark = searches
+    # on whole images cuDNN would search for the fastest algorithms again for each image's size
+    torch.backends.cudnn.benchmark = config.trainer.benchmark and isinstance(protocol, Crops)
     started = time.perf_counter()
     with (
         progress_bar(f"testing {name}", -(-len(images.labels) // run.place.size)) as seen,
