@@ -73,7 +73,7 @@ def test_step_reads_no_number_before_its_update() -> None:
         del type(module).global_step
 
 
-def begun(step: int = 0, processes: int = 1) -> Classifier:
+def begun() -> Classifier:
     """A module whose training has begun, with scores (ln 9, 0, ..., 0) for every image.
 
     The loss of an image is ln 2 where its label is 0, and ln 18 elsewhere."""
@@ -84,7 +84,7 @@ def begun(step: int = 0, processes: int = 1) -> Classifier:
         module.network.head.out.bias[0] = math.log(9)
     optimizers = [module.configure_optimizers()]
     module.log_dict = lambda *_, **__: None  # type: ignore[method-assign]
-    facts = {"current_epoch": 0, "global_step": step, "global_rank": 0, "world_size": processes}
+    facts = {"current_epoch": 0, "global_step": 0, "global_rank": 0, "world_size": 1}
     module.trainer = SimpleNamespace(  # type: ignore[assignment]
         optimizers=optimizers, callback_metrics={}, **facts
     )
@@ -130,21 +130,10 @@ def test_validation_metrics_start_anew_in_each_epoch() -> None:
     assert [row["val/top1_error_pct"] for row in module.history] == [0, 100]
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])
-def test_other_ranks_continue_an_epochs_mean(processes: int) -> None:
-    """Two processes took three batches of eight images, with losses of 1 on one and 2 on the other.
-    A fourth batch follows, of which rank 0 reads its share."""
-    states = [
-        {"loss": {"mean_value": 3.0 * loss, "weight": 3.0}, "seen": 12, "train_s": 0.5}
-        for loss in (1.0, 2.0)
-    ]
-    module = begun(processes=processes)
-    module._restore_epoch(states)
-    share = 8 // processes
-    take_step(module, batch_of([0] * share))
-    loss, weight = float(module.train_loss.mean_value), float(module.train_loss.weight)
-    others = processes - 1  # whose losses are ln 2, too, after what they have restored
-    loss, weight = loss + others * (6.0 if processes == 2 else 4.5), weight + others * 3.0
-    mean = (loss + others * math.log(2)) / (weight + others)
-    assert mean == pytest.approx((3 * 1.5 + math.log(2)) / 4)
-    assert processes * module._num_images == 4 * 8
+def test_other_ranks_begin_an_epochs_mean_anew() -> None:
+    module = begun()
+    state = {"loss": {"mean_value": 3.0, "weight": 3.0}, "seen": 12, "train_s": 0.5}
+    module._restore_epoch([state, state])
+    take_step(module, batch_of([0] * 8))
+    assert float(module.train_loss.compute()) == pytest.approx(math.log(2))
+    assert module._num_images == 8

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple, Self
 
 import pytorch_lightning as pl
@@ -183,7 +182,6 @@ class Classifier(pl.LightningModule):
         if self.stopped_by is not None:  # it was killed between its last epoch and its record
             self.trainer.should_stop = True
         if self._epoch_so_far is not None:
-            # Lightning calls no on_train_epoch_start within an epoch
             self._restore_epoch(self._epoch_so_far)
             self._epoch_so_far = None
 
@@ -318,15 +316,10 @@ class Classifier(pl.LightningModule):
         return {"loss": loss, "seen": self._num_images, "train_s": train_s}
 
     def _restore_epoch(self, states: list[State]) -> None:
-        size = self.trainer.world_size
-        if len(states) == size:
-            state = states[self.global_rank]
-        else:  # each rank takes the mean: the losses of as many batches, whatever its share of them
-            state = {
-                "loss": {n: fmean(state["loss"][n] for state in states) for n in LOSS_STATES},
-                "seen": sum(state["seen"] for state in states) / size,
-                "train_s": states[0]["train_s"],
-            }
+        self.on_train_epoch_start()  # which Lightning does not call within an epoch
+        if len(states) != self.trainer.world_size:
+            return  # the epoch's loss is that of its rest
+        state = states[self.global_rank]
         for name, value in state["loss"].items():
             getattr(self.train_loss, name).fill_(value)
         self._num_images, self._started = state["seen"], time.perf_counter() - state["train_s"]
