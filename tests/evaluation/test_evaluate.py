@@ -70,20 +70,6 @@ class Convolved(nn.Module):
         return self.network(self.preprocess(images))
 
 
-def test_scores_are_averaged_after_the_softmax() -> None:
-    class Fixed(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.tensor([[9.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0]])
-
-    # before the softmax class 0 would win by (9, 2, 0) / 3; after it the sure view counts no more
-    # than the others
-    mean = ten_view(2, scale_px=2).score(Fixed(), torch.zeros(1, 3, 1, 2, 2))  # type: ignore[arg-type]
-    expected = torch.stack(
-        [torch.tensor(v).softmax(0) for v in ([9.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0])]
-    ).mean(0)
-    assert torch.allclose(mean.exp().float(), expected[None])
-
-
 class Given(nn.Module):
     """The same scores for every batch."""
 

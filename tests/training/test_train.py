@@ -258,15 +258,6 @@ def test_an_unusable_checkpoint_is_refused_and_kept(tiny) -> None:
         train(tiny(), CHOICES)
 
 
-def test_workers_change_no_bit(tiny, tmp_path: Path) -> None:
-    model = ("model.norm=batch", "trainer.max_epochs=2")
-    alone = train(tiny(*model), CHOICES)
-    helped = train(tiny("data.num_workers=2", f"runs_dir={tmp_path}/other", *model), CHOICES)
-    assert helped.record.run == alone.record.run
-    assert same_bits(weights(alone), weights(helped))
-    assert numbers(alone.record) == numbers(helped.record)
-
-
 DROPS = (*TINY, "scheduler.patience=1", "scheduler.warmup_epochs=2", "optim.lr=1.0")
 DROPS += ("trainer.max_epochs=7", "model.norm=batch", "evaluation=[center]")
 
