@@ -1,6 +1,5 @@
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from rectifiers.evaluation.evaluate import (
     Result,
     Scores,
     evaluate,
-    image_shapes,
     load_scores,
     mean_result,
     same_shape_batches,
@@ -199,19 +197,6 @@ def test_no_image_is_read_only_for_its_size() -> None:
         evaluate(Convolved(), split, protocol, classes=6, device=CPU)
         asked = [*(("shape", i) for i in range(headers)), *(("image", i) for i in range(7))]
         assert split.asked == asked  # type: ignore[attr-defined]
-
-
-def test_each_process_reads_the_headers_of_its_share(monkeypatch) -> None:
-    shares: list[object] = []
-    for rank in (0, 1, 2):
-        split = noted(8)
-        monkeypatch.setattr(f"{MODULE}.world", lambda rank=rank: World(rank=rank, size=3))
-        monkeypatch.setattr(f"{MODULE}.all_gather", lambda own: shares.append(own) or [own] * 3)
-        with suppress(IndexError):  # the others' shares may be longer
-            image_shapes(split)
-        assert split.asked == [("shape", i) for i in range(rank, 8, 3)]  # type: ignore[attr-defined]
-    monkeypatch.setattr(f"{MODULE}.all_gather", lambda _: shares)
-    assert image_shapes(noted(8)) == [(40, 48)] * 8
 
 
 def test_crops_of_many_sizes_share_batches(prepared: Path) -> None:

@@ -24,7 +24,7 @@ from rectifiers.evaluation.metrics import (
     mean_log_scores,
 )
 from rectifiers.evaluation.protocols import TestProtocol
-from rectifiers.runtime.distributed import all_gather, all_reduce, run_on_all_ranks, world
+from rectifiers.runtime.distributed import all_reduce, run_on_all_ranks, world
 from rectifiers.runtime.errors import InputError, unreadable
 from rectifiers.runtime.files import atomic_file
 from rectifiers.runtime.schema import JsonObject
@@ -88,12 +88,8 @@ class ViewDataset(Dataset[tuple[list[Tensor], int, int]]):
 
 
 def image_shapes(split: Split) -> list[tuple[int, int]]:
-    """Return the height and width of every image; a collective call, in which each process reads
-    the headers of its share."""
-    number, place = len(split.labels), world()
-    share = range(place.rank, number, place.size)
-    shares = all_gather(run_on_all_ranks(lambda: [split.shape(index) for index in share]))
-    return [shares[index % place.size][index // place.size] for index in range(number)]
+    """Return the height and width of every image, from the headers; a collective call."""
+    return run_on_all_ranks(lambda: [split.shape(index) for index in range(len(split.labels))])
 
 
 def same_shape_batches(split: Split, protocol: TestProtocol) -> Iterator[list[int]]:
