@@ -24,9 +24,8 @@ OF_TORCH = {
     "optim": ("torch.optim", "Optimizer"),
     "scheduler": ("torch.optim.lr_scheduler", "LRScheduler"),
 }
-# What builds no network: where files are, what looks on or steps in while it trains, and a key that
-# all checkpoints of earlier versions have, by which no number changed.
-NOT_KEPT = (*PLACES, "callbacks", "activation_checkpointing")
+# What builds no network: where files are, and what looks on or steps in while it trains.
+NOT_KEPT = (*PLACES, "callbacks")
 
 
 def kept_text(config: RunConfig) -> str:

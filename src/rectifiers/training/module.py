@@ -121,8 +121,7 @@ class Classifier(pl.LightningModule):
         trust: modules whose functions it may name as well.
 
         Raises:
-            InputError: where the file cannot be read, names a function that is not trusted, or is
-                of an older version, which kept no configuration.
+            InputError: where the file cannot be read, or names a function that is not trusted.
         """
         path = Path(checkpoint_path)
         try:
@@ -343,11 +342,6 @@ def _kept_parts(
     """Return (configuration, preprocessing, number of classes, channels of an image) of an
     untrusted checkpoint."""
     kept = checkpoint["rectifiers"]
-    if "config" not in kept:
-        raise InputError(
-            f"{path} is of an older version, which kept no configuration; test it by "
-            f"scripts/evaluate.py run={path.parent}"
-        )
     config = config_of_text(kept["config"], path, trust)
     fitted, sizes = dict(kept["preprocess"]), (kept["classes"], kept["channels"])
     tensors = [fitted["offset"], fitted["scale"]]
