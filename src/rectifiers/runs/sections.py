@@ -286,7 +286,6 @@ class Trainer(Section):
     #: whether cuDNN measures its algorithms on the first batch of each shape and keeps the fastest;
     #: changes only the rounding; needs a GPU
     benchmark: bool = role.machine(False)
-    detect_anomaly: bool = role.look(False)  #: whether to stop where a gradient becomes NaN; slow
     #: use only deterministic operations
     deterministic: bool | Literal["warn"] | None = role.science(None)
     enable_model_summary: bool = role.look(False)  #: print the layers before training
