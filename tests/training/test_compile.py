@@ -5,16 +5,7 @@ import pytest
 import torch
 
 from conftest import compose_config, weights
-from rectifiers.models.network import ImageNetwork
 from rectifiers.training.train import train
-
-
-@pytest.mark.parametrize("is_asked", [True, False])
-def test_compiling_on_a_cpu_warns_once(is_asked: bool, tiny, monkeypatch, capfd) -> None:
-    monkeypatch.setattr(ImageNetwork, "compile", lambda *_, **options: None)
-    train(tiny(f"compile={is_asked}"), {})
-    lines = [line for line in capfd.readouterr().err.splitlines() if "compile=true" in line]
-    assert len(lines) == is_asked
 
 
 @pytest.mark.slow

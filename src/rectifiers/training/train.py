@@ -198,11 +198,6 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
     being finite."""
     config = run.config
     if config.compile:
-        if config.trainer.accelerator == "cpu" and run.place.rank == 0:
-            say(
-                "compile=true: on CPUs compiled steps with ReLU and PReLU took 1.1 to 1.5 times as "
-                "long as others; leave it out unless it is faster here"
-            )
         # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's
         # masks do too. torch leaves out the CUDA graphs where an operation allows none.
         run.network.compile(options={"fallback_random": True, "triton.cudagraphs": config.fast})
