@@ -10,31 +10,29 @@ import argparse
 import json
 import warnings
 from pathlib import Path
-
-from pydantic import ConfigDict
+from typing import Annotated, Literal
 
 from rectifiers.data.imagenet.archives import file_md5, read_expected, verify
 from rectifiers.data.images import Inspection, cached_inspection
-from rectifiers.runs.sections import ShardBytes, Store
 from rectifiers.runtime.console import cli_errors, progress_bar
 from rectifiers.runtime.files import load_yaml, write_text
 from rectifiers.runtime.machine import usable_cores
+from rectifiers.runtime.ranges import Range
 from rectifiers.runtime.schema import Section, checked
 
 CACHE = Path(".cache")
 
 
 class Settings(Section):
-    """What of the group `data` is used here."""
+    """The folder of the prepared images, their form, and the size of a file of them."""
 
-    model_config = ConfigDict(extra="ignore")
     root: str
-    store: Store
-    shard_bytes: ShardBytes
+    store: Literal["tiled", "plain"]  # tiled: JPEGs with restart markers, decoded faster
+    shard_bytes: Annotated[int, Range(ge=1, le=2**40)]
 
 
 def read_settings(path: Path) -> Settings:
-    """Return the keys of `Settings` in a file of `conf/data`."""
+    """Return the settings of a file such as `pipelines/imagenet/settings.yaml`."""
     return checked(Settings, load_yaml(path.read_text())["data"], f"{path}: data.")
 
 
@@ -54,9 +52,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("stage", choices=("verify", "prepare"), help="the stages, in this order")
-    settings, archives = Path("conf/data/imagenet.yaml"), Path("pipelines/imagenet/archives.yaml")
-    add("--settings", type=Path, default=settings, help="a file of conf/data (default: ImageNet's)")
-    add("--archives", type=Path, default=archives, help="the archives (default: ImageNet's)")
+    folder = Path("pipelines/imagenet")
+    for name in ("settings", "archives"):
+        file = folder / f"{name}.yaml"
+        add(f"--{name}", type=Path, default=file, help=f"the {name} (default: ImageNet's)")
     add("--out", type=Path, help="the file that verify writes")
     return parser.parse_args()
 

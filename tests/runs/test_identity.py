@@ -47,7 +47,7 @@ def test_what_cannot_does_not(override: str) -> None:
 @pytest.mark.parametrize(
     ("plain", "overrides"),
     [
-        ("data=imagenet", "data.store=tiled data.shard_bytes=7 data.allow_unpinned=true"),
+        ("data=imagenet", "data.allow_unpinned=true"),
         ("data=imagenette data.size=160px", "data.size=full"),
         ("init=lecun", "init=xavier_forward"),
     ],

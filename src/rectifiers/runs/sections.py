@@ -17,8 +17,6 @@ from rectifiers.runtime.schema import JsonObject, Section
 from rectifiers.runtime.words import meaning
 
 Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
-Store = Literal["tiled", "plain"]
-ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
 DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")  # of a function
 # The rules for dropping the learning rate whose settings `Scheduler` declares.
 PLATEAU, MULTISTEP = "rectifiers.training.optim.plateau", "rectifiers.training.optim.multistep"
@@ -188,10 +186,6 @@ class Data(Target):
     patience: Count = role.look(5)  #: default of scheduler.patience
     #: hash of the data; null: filled in when the run starts; part of the run id
     content: str | None = role.science(None)
-    #: form of prepared images; tiled: JPEGs with restart markers, decoded faster
-    store: Store = role.machine("tiled", free=True)
-    #: size of a file of prepared images, in bytes
-    shard_bytes: ShardBytes = role.machine(2**30, free=True)
     #: whether to train on prepared data without a committed dvc.lock
     allow_unpinned: bool = role.machine(False, free=True)
 
