@@ -5,7 +5,6 @@ The proof that nothing was executed is a marker: a file that the hostile content
 and that is absent. What is named here stands in SECURITY.md, with the tests of other files."""
 
 import json
-import lzma
 import os
 import pickle
 import re
@@ -28,7 +27,6 @@ from torchvision.datasets import imagenette
 from conftest import CONF, ROOT, TINY, compose_config, places
 from photos import write_folder
 from rectifiers.benchmark.entries import check_overrides
-from rectifiers.claims import archive as claim_records
 from rectifiers.cli.finished import of_run
 from rectifiers.data import cifar10
 from rectifiers.runs.folder import begin, run_lock
@@ -591,33 +589,6 @@ def test_checkpoint_names_nothing_to_remove(tmp_path: Path, monkeypatch, path: s
         AtomicCheckpointIO(run).remove_checkpoint(named)
     assert victim.read_text() == "words"
     assert not (run / "old.ckpt").exists()
-
-
-@pytest.mark.parametrize(
-    ("program", "command"),
-    [("claims.py", "list"), ("report.py", "claims")],  # `tables` first writes another file
-)
-@pytest.mark.parametrize("content", ["link", "pipe", "giant", "bomb", "words"])
-def test_false_file_of_claims_is_refused(call, tmp_path, monkeypatch, program, command, content):
-    """The programs write and read beside themselves."""
-    for folder in ("scripts", "results/records", "results/claims/signal"):
-        (tmp_path / folder).mkdir(parents=True)
-    shutil.copy(ROOT / "scripts" / program, tmp_path / "scripts")
-    path = tmp_path / "results" / "claims" / "signal" / "records.jsonl.xz"
-    if content == "link":
-        path.symlink_to(ROOT / "results" / "claims" / "signal" / "records.jsonl.xz")
-    elif content == "pipe":
-        os.mkfifo(path)
-    elif content == "giant":
-        with open(path, "wb") as file:
-            file.truncate(2**40)
-    elif content == "bomb":
-        monkeypatch.setattr(claim_records, "LARGEST_BYTES", 2**20)
-        path.write_bytes(lzma.compress(b"\n" * 2**21))
-    else:
-        path.write_text("words")
-    line = refusal(call(str(tmp_path / "scripts" / program), command))
-    assert line.startswith(f"error: {path} is not a usable file of records (")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import csv
 import lzma
+import os
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -169,18 +170,31 @@ def test_failed_add_changes_no_file(tmp_path: Path) -> None:
     assert (tmp_path / "signal" / "records.jsonl.xz").read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"", b"no xz", b"{}\n", b"\xff\n"])
-def test_damaged_file_is_never_overwritten(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", ["", "no xz", "{}", "\xff", "bomb", "giant", "link", "pipe"])
+def test_damaged_file_is_never_overwritten(tmp_path: Path, monkeypatch, content: str) -> None:
     one, two = signal_records(2)
     path = tmp_path / "signal" / "records.jsonl.xz"
-    if content.endswith(b"\n"):  # one line among usable ones
-        content = lzma.compress(content + to_json(one).encode())
     path.parent.mkdir()
-    path.write_bytes(content)
+    if content == "link":
+        path.symlink_to(CLAIMS / "signal" / "records.jsonl.xz")
+    elif content == "pipe":
+        os.mkfifo(path)
+    elif content == "giant":
+        path.touch()
+        os.truncate(path, 2**40)
+    elif content == "bomb":
+        monkeypatch.setattr("rectifiers.claims.archive.LARGEST_BYTES", 2**20)
+        path.write_bytes(lzma.compress(b"\n" * 2**21))
+    elif content in ("{}", "\xff"):  # one line among usable ones
+        path.write_bytes(lzma.compress(f"{content}\n{to_json(one)}".encode("latin-1")))
+    else:
+        path.write_text(content)
+    before = path.lstat()
     for action in (lambda: load(tmp_path), lambda: add(tmp_path, [two])):
         with refused(r"records\.jsonl\.xz is not a usable file of records"):
             action()
-    assert path.read_bytes() == content
+    after = path.lstat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_a_table_lists_each_run_and_its_measures() -> None:

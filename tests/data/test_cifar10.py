@@ -29,9 +29,7 @@ class Python2Pickler(pickle._Pickler):
     dispatch = pickle._Pickler.dispatch.copy()
 
     def save_text(self, text: bytes) -> None:
-        is_short = len(text) < 256
-        length = struct.pack("<B" if is_short else "<i", len(text))
-        self.write((pickle.SHORT_BINSTRING if is_short else pickle.BINSTRING) + length + text)
+        self.write(pickle.BINSTRING + struct.pack("<i", len(text)) + text)
         self.memoize(text)
 
     dispatch[bytes] = save_text

@@ -1,21 +1,14 @@
 """The files that people expect of a repository agree with each other and with the project."""
 
-import contextlib
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
-from importlib import metadata
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 import yaml
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 import rectifiers
 from conftest import ROOT, require
@@ -106,50 +99,6 @@ def test_job_that_publishes_runs_nothing_else() -> None:
     (publish,) = [job for job in jobs.values() if "id-token" in job.get("permissions", {})]
     names = [step.get("uses", "").partition("@")[0] for step in publish["steps"]]
     assert names == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
-
-
-def with_dependencies(names: Iterable[str]) -> set[str]:
-    """Return the distributions of these names, and those that they need here, without extras."""
-    needed: set[str] = set()
-    waiting = [canonicalize_name(name) for name in names]
-    while waiting:
-        name = waiting.pop()
-        if name in needed:
-            continue
-        needed.add(name)
-        with contextlib.suppress(PackageNotFoundError):  # on another platform
-            requirements = [Requirement(line) for line in metadata.requires(name) or ()]
-            waiting += [
-                canonicalize_name(requirement.name)
-                for requirement in requirements
-                if not requirement.marker or requirement.marker.evaluate({"extra": ""})
-            ]
-    return needed
-
-
-@pytest.mark.process
-def test_library_job_collects_with_what_it_installs() -> None:
-    commands = [step["run"] for step in WORKFLOWS["test"]["jobs"]["library"]["steps"][2:]]
-    install, call = map(shlex.split, commands)
-    assert install[:3] == ["pip", "install", "."]
-    assert call[:3] == ["python", "-m", "pytest"]
-
-    names = [re.split("[=<>]", requirement)[0] for requirement in install[3:]]
-    installed = with_dependencies([PROJECT["name"], *names])
-    hidden = {
-        module
-        for module, owners in metadata.packages_distributions().items()
-        if not installed & {canonicalize_name(owner) for owner in owners}
-    }
-    assert {"omegaconf", "pytorch_lightning", "torchvision"} <= hidden
-    # an import of a module that is None fails
-    code = f"import sys; sys.modules.update(dict.fromkeys({hidden})); import pytest"
-    code += f"; sys.exit(pytest.main({[*call[3:], '-qq', '--collect-only', '-pno:cacheprovider']}))"
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # What runs and users make, which no commit holds.
