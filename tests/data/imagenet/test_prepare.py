@@ -288,7 +288,7 @@ def test_a_transcoder_that_changes_pixels_is_refused() -> None:
     unsupported = to_stored(original, "it", lambda _: None)
     assert (unsupported.body, unsupported.way) == (original, "kept")
     other = MINIATURE.encoded(255 - PIXELS, None)
-    with refused(r"storing it would change its pixels, .*store=plain"):
+    with refused("storing it would change its pixels, .*to plain"):
         to_stored(original, "it", lambda _: other)
     called: list[bytes] = []
     to_stored(MINIATURE.encoded(PIXELS, "cmyk"), "it", called.append)
@@ -297,7 +297,7 @@ def test_a_transcoder_that_changes_pixels_is_refused() -> None:
 
 def test_tiled_store_needs_the_c_library(miniature, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(jpeg, "unavailable_reason", lambda: "it is not built; call make native")
-    with refused(r"data\.store=tiled needs the C extension,.*store=plain"):
+    with refused(r"data\.store: tiled needs the C extension,.*to plain"):
         prepare(miniature, tmp_path / "it", **OPTIONS | {"store": "tiled"})
     assert not list(tmp_path.iterdir())
 

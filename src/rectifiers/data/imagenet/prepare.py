@@ -69,7 +69,8 @@ def prepare(expected: Expected, root: Path, *, store: str, shard_bytes: int, thr
     reason = jpeg.unavailable_reason() if store == "tiled" else None
     if reason is not None:  # the stored bytes must not depend on that silently
         raise InputError(
-            f"data.store={store} needs the C extension, and {reason}; or give data.store=plain"
+            f"data.store: {store} needs the C extension, and {reason}; or set it to plain in "
+            "pipelines/imagenet/settings.yaml"
         )
     tile = jpeg.tile if store == "tiled" else None
     archives = {name: {"md5": md5} for name, md5 in expected.md5s.items()}
@@ -174,7 +175,8 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
         with Image.open(io.BytesIO(body), formats=("JPEG", "PPM")) as after:
             if after.convert("RGB").tobytes() != pixels.tobytes():
                 raise InputError(
-                    f"storing {name} would change its pixels, which is a bug; give data.store=plain"
+                    f"storing {name} would change its pixels, which is a bug; set data.store to "
+                    "plain in pipelines/imagenet/settings.yaml"
                 )
     return Stored(body, (image.height, image.width), way)
 
