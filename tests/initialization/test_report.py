@@ -118,26 +118,6 @@ def test_rows_have_gradient_and_correlation(
     assert "gradient  correlation" in str(report)
 
 
-def test_inputs_that_become_alike_are_warned_of() -> None:
-    """By a common part, beside an output that keeps the gradient; not where the data are alike from
-    the start."""
-
-    class Common(nn.Module):
-        def __init__(self, size: float) -> None:
-            super().__init__()
-            self.first, self.last, self.size = nn.Linear(64, 64), nn.Linear(64, 8), size
-
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            y = self.first(x)
-            return y, self.last(y + self.size)
-
-    assert not initialize(Common(1e2), (64, 64)).warnings
-    (sentence,) = initialize(Common(1e5), (64, 64)).start_warnings[:1]
-    assert sentence.startswith("inputs become alike")
-    alike = torch.ones(64, 64) + 1e-6 * batch(64, 64)
-    assert not [s for s in initialize(Common(1e5), alike).warnings if "alike" in s]
-
-
 class Whole(nn.Module):
     """Gives whole numbers, of which nothing has a derivative."""
 
@@ -193,26 +173,6 @@ def test_remedies_name_the_rule_that_keeps_the_signal(factor: float) -> None:
     (sentence,) = initialize(model, (64, WIDTH), fixed).warnings
     assert 'use init="he"' in sentence
     initialize(model, (64, WIDTH)).check()
-
-
-class Shared(nn.Module):
-    """One layer that is used twenty times."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for _ in range(20):
-            x = nn.functional.silu(self.layer(x))
-        return x
-
-
-@pytest.mark.parametrize("mode", ["forward", "empirical"])
-def test_shared_layer_is_warned_of_at_last_use(mode: str) -> None:
-    (sentence,) = initialize(Shared(), (64, WIDTH), mode=mode).warnings
-    assert all(word in sentence for word in ("vanishes", "layer.weight", "at its last use"))
-    assert "mode=" not in sentence  # which changes nothing of it
 
 
 def test_a_norm_by_hand_settles_what_came_before() -> None:
