@@ -47,11 +47,6 @@ class Layer:
     find_backward_gain: the same for `backward_gain`.
     find_variance: for rules `on_images`: returns the variance of all responses of the layer to a
         batch, for this weight and biases of 0. The layers before it are already initialised.
-    branches: the number of residual branches of the network; 0 if one of them does not end in a
-        layer, for example in a normalisation.
-    branch: (the position of the layer in its residual branch, from 1; the number of layers of that
-        branch), or None.
-    is_output: whether its responses are the output of the network.
     reads: what it reads, as the class of an activation, such as ReLU; None for the data.
     """
 
@@ -61,9 +56,6 @@ class Layer:
     find_forward_gain: Callable[[], float]
     find_backward_gain: Callable[[], float]
     find_variance: Callable[[Tensor], float] = _no_images
-    branches: int = 0
-    branch: tuple[int, int] | None = None
-    is_output: bool = False
     reads: str | None = None
 
     @cached_property
@@ -294,30 +286,6 @@ def lsuv(
             break
         weight.div_(math.sqrt(variance))
     return float(weight.double().square().mean().sqrt())
-
-
-def fixup(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """Fixup, for residual networks without normalisation (Zhang, Dauphin and Ma 2019).
-
-    The last layer of each of the L residual branches and the last layer of the network are 0, so
-    that only the shortcuts carry the signal at the start, and the scores are 0. All other layers
-    are `he`, times L^(-1 / (2m - 2)) in a branch of m layers. Fixup's scalar biases and multipliers
-    are parameters of the network: `resnet20` has them with `model.norm=fixup`.
-
-    Raises:
-        UnfitNetworkError: if the network has no residual branches, or one does not end in a layer.
-    """
-    if not layer.branches:
-        raise UnfitNetworkError(
-            "init=fixup is for residual networks whose branches all end in a layer, without "
-            "normalisation; give model=resnet20 model.norm=fixup, or another init"
-        )
-    place, layers = layer.branch or (0, 0)
-    if layer.is_output or 0 < place == layers:
-        return zeros(weight, layer, generator)
-    # the gain is of what the layer reads, which those before it in the branch have scaled already
-    scale = layer.branches ** (-place / (2 * layers - 2)) if place else 1.0
-    return _normal(weight, scale * layer.forward_gain / math.sqrt(layer.fan_in), generator)
 
 
 def sinusoidal(weight: Tensor, layer: Layer, generator: Generator) -> float:

@@ -102,21 +102,6 @@ def test_zeros_that_are_meant_are_no_faults(name: str) -> None:
     assert not report.errors + report.warnings
 
 
-def test_fixup_is_no_fault() -> None:
-    blocks = {f"block{i}": nn.ModuleList([linear(), linear()]) for i in range(4)}
-
-    def forward(m: Net, x: Tensor) -> Tensor:
-        x = m.first(x)
-        for name in blocks:
-            one, two = getattr(m, name)
-            x = x + two(one(x).relu())
-        return m.head(x)
-
-    model = Net(forward, first=linear(), head=linear(), **blocks)
-    initialize(model, batch(8, 16), "fixup")
-    assert not audit(model, batch(8, 16)).errors
-
-
 def test_model_is_run_twice_and_once_a_step() -> None:
     runs = []
 

@@ -148,18 +148,21 @@ def test_network_without_a_stem_is_not_alarmed() -> None:
     [
         ({"residual": "sqrt_2l"}, "residual=sqrt_2l is not known; choose one of: share, zero"),
         ({"residual": None}, "residual=None is not known"),
-        ({"residual": "zero", "init": "fixup"}, "residual=zero: init=fixup scales"),
         ({"residual": "depth", "init": "lsuv"}, "residual=depth: the rule does not ask"),
         ({"residual": "depth", "init": "xavier"}, "residual=depth: the rule does not ask"),
         ({"residual": "depth", "mode": "backward"}, "residual=depth: the rule does not ask"),
-        ({"residual": "zero", "model": nn.Linear(8, 8)}, "residual=zero: needs residual branches"),
-        ({"residual": "depth", "model": nn.Linear(8, 8)}, "residual=depth: no residual branch"),
+        ({"residual": "zero", "model": nn.Linear(32, 8)}, "residual=zero: needs residual branches"),
+        (
+            {"residual": "zero", "model": Reshaped(lambda y, x: F.relu(y))},
+            "residual=zero: needs residual branches",
+        ),
+        ({"residual": "depth", "model": nn.Linear(32, 8)}, "residual=depth: no residual branch"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
     model = settings.pop("model", Decoder(2))
     before = copy.deepcopy(model.state_dict())
-    example = (4, 8) if isinstance(model, nn.Linear) else TOKENS
+    example = TOKENS if isinstance(model, Decoder) else (4, 32)
     with refused(message):
         initialize(model, example, **settings)
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())

@@ -6,12 +6,13 @@ from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.models.external import ModuleNetwork, timm_model
-from rectifiers.models.resnet import resnet
+from rectifiers.models.resnet import Block, resnet
 
 SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 32}
 
@@ -36,6 +37,15 @@ def test_multiply_adds_are_those_by_hand() -> None:
     assert network.multiply_adds == sum(stages) + 64 * 10
     assert len(network.slopes()) == len(network.activations()) == 19
     assert {units for _, units in network.activations().values()} == {16, 32, 64}
+
+
+def test_block_is_that_of_option_a() -> None:
+    block, x = Block(A.relu, 4, 6, 2, "batch").eval(), torch.randn(2, 4, 5, 5)
+    for norm in (block.norm1, block.norm2):
+        nn.init.normal_(norm.bias)
+    branch = block.norm2(block.conv2(F.relu(block.norm1(block.conv1(x)))))
+    shortcut = torch.cat([x[:, :, ::2, ::2], torch.zeros(2, 2, 3, 3)], 1)
+    torch.testing.assert_close(block(x), F.relu(shortcut + branch))
 
 
 class Own(nn.Module):

@@ -293,9 +293,9 @@ class Trace:
     responses: (functions, E[f'^2]). branches: the layers at the end of a branch of a residual sum,
     with the number of layers that share it; places: the same layers, with the place of their sum
     among those on its way, from 1.
-    sums: the largest number of residual sums on one way. residual: by such sum the layers of its
-    branch, in order; none where it does not end in a layer.
-    scales: by such sum the parameter that multiplies what its branch gives, "" for none.
+    sums: the largest number of residual sums on one way. scales: by such sum the parameter that
+    multiplies what its branch gives; "" where the branch ends in a layer of its own, None where it
+    ends in neither.
     responses: by layer, (predicted, measured) E[y^2], at its first use; sizes: at every use,
     (E[x^2], E[y^2]), measured; outputs: E[y^2] of each tensor that the network returned.
     unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run
@@ -307,8 +307,7 @@ class Trace:
     branches: dict[str, int] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     sums: int = 0
-    residual: list[tuple[str, ...]] = field(default_factory=list)
-    scales: list[str] = field(default_factory=list)
+    scales: list[str | None] = field(default_factory=list)
     responses: dict[str, tuple[float, float]] = field(default_factory=dict)
     sizes: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     outputs: list[float] = field(default_factory=list)
@@ -356,9 +355,8 @@ class Trace:
             ends = one.ends + other.ends
         else:
             shortcut, branch = sorted((one, other), key=lambda dist: dist.layers)
-            within = tuple(name for name in branch.behind if name not in shortcut.behind)
-            self.residual.append(within if branch.ends else ())
-            self.scales.append(branch.scale)
+            has_end = branch.ends and set(branch.behind) - set(shortcut.behind)
+            self.scales.append(branch.scale or ("" if has_end else None))
             for end in branch.ends:
                 self.places.setdefault(end, max(one.sums, other.sums) + 1)
             self.branches.update(dict.fromkeys(branch.ends, len(branch.ends)))

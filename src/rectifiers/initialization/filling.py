@@ -144,9 +144,6 @@ class Filler:
             lambda: _gain(share, call.reads.second, f"what it reads, {call.reads}, has E[x²]"),
             lambda: _gain(share, fed_second, "what it feeds has E[f'²]"),
             partial(_variance, call, respond),
-            branches=len(structure.residual) if all(structure.residual) else 0,
-            branch=_place(structure, call.name),
-            is_output=call.name not in structure.feeds,
             reads=_activation(call),
         )
         return share, layer
@@ -209,13 +206,3 @@ def _responses(call: LayerCall, respond: Respond, weight: Tensor) -> Tensor:
     if call.bias is not None:
         call.bias.zero_()
     return respond()
-
-
-def _place(structure: Trace, layer: str) -> tuple[int, int] | None:
-    """Return (place from 1, number of layers) of a layer in its residual branch; layers that share
-    its end are last."""
-    for branch in structure.residual:
-        if layer in branch:
-            is_end = layer in structure.branches
-            return len(branch) if is_end else branch.index(layer) + 1, len(branch)
-    return None

@@ -99,7 +99,7 @@ def initialize(
     """
     rule, name = _rule(init, mode)
     initializers.check_bias("bias", bias)
-    check_options(residual, embeddings, name)
+    check_options(residual, embeddings)
     (args, kwargs), is_measured = arguments(model, example_input), mode == "empirical"
     given = None if activation is None else as_module(activation)
     before: Values = {}

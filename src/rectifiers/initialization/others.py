@@ -15,15 +15,11 @@ from rectifiers.runtime.seeds import derive_seed
 Values = dict[str, list[tuple[Tensor, Tensor]]]  # by layer, its tensors with their values before
 
 
-def check_options(residual: str, embeddings: float | None, rule: str) -> None:
-    """Raise an InputError for options that are unknown, or mean nothing with this rule."""
+def check_options(residual: str, embeddings: float | None) -> None:
+    """Raise an InputError for options that are unknown."""
     if residual not in get_args(Residual):
         known = ", ".join(get_args(Residual))
         raise InputError(f"residual={residual} is not known; choose one of: {known}")
-    if residual != "share" and rule == "fixup":
-        raise InputError(
-            f"residual={residual}: init=fixup scales residual branches itself; leave residual out"
-        )
     is_number = isinstance(embeddings, int | float) and not isinstance(embeddings, bool)
     if embeddings is not None and not (is_number and 0 < embeddings < math.inf):
         raise InputError(f"embeddings={embeddings} is not usable; give a std such as 0.02, or None")
@@ -31,8 +27,7 @@ def check_options(residual: str, embeddings: float | None, rule: str) -> None:
 
 def check_fit(residual: Residual, embeddings: float | None, structure: Trace) -> None:
     """Raise an InputError for options that mean nothing in this network."""
-    sums = list(zip(structure.residual, structure.scales, strict=True))
-    if residual == "zero" and not (sums and all(ends or scale for ends, scale in sums)):
+    if residual == "zero" and (not structure.scales or None in structure.scales):
         raise InputError(
             "residual=zero: needs residual branches that all end in a layer or a scale, as of a "
             "normalisation; set what they end in to 0 yourself, or leave residual out"

@@ -2,42 +2,18 @@
 
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rectifiers.models.network import ActivationFactory
 from rectifiers.runtime.ranges import Count, Positive
 
-Norm = Literal["none", "batch", "fixup"]
+Norm = Literal["none", "batch"]
 
 
-class Scalars(nn.Module):
-    """scale * x + bias, by one number each, as in Fixup (Zhang, Dauphin and Ma 2019); the identity
-    at first.
-
-    scaled: whether there is a multiplier.
-    """
-
-    def __init__(self, *, scaled: bool = False) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(1)) if scaled else None
-        self.bias = nn.Parameter(torch.zeros(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x if self.scale is None else self.scale * x) + self.bias
-
-
-def _before_layer(norm: Norm) -> nn.Module:
-    """Return what stands before a convolution: Fixup's bias, or nothing."""
-    return Scalars() if norm == "fixup" else nn.Identity()
-
-
-def _after_layer(norm: Norm, units: int, *, scaled: bool = False) -> nn.Module:
-    """Return what stands after a convolution: normalisation, Fixup's scalars, or nothing."""
-    if norm == "batch":
-        return nn.BatchNorm2d(units)
-    return Scalars(scaled=scaled) if norm == "fixup" else nn.Identity()
+def _after_layer(norm: Norm, units: int) -> nn.Module:
+    """Return what stands after a convolution: normalisation, or nothing."""
+    return nn.BatchNorm2d(units) if norm == "batch" else nn.Identity()
 
 
 class Block(nn.Module):
@@ -45,25 +21,24 @@ class Block(nn.Module):
     activation.
 
     Where the number of channels grows, the shortcut takes every second position and pads channels
-    of zeros (their option A). With norm="fixup" the branch has Fixup's four scalar biases and, at
-    its end, its multiplier."""
+    of zeros (their option A)."""
 
     def __init__(
         self, activation: ActivationFactory, inputs: int, units: int, stride: int, norm: Norm
     ) -> None:
         super().__init__()
         self.stride, self.added = stride, units - inputs
-        has_bias = norm == "none"  # a normalisation and Fixup have their own
+        has_bias = norm == "none"  # a normalisation has its own
         self.conv1 = nn.Conv2d(inputs, units, 3, stride, padding=1, bias=has_bias)
-        self.before1, self.norm1 = _before_layer(norm), _after_layer(norm, units)
+        self.norm1 = _after_layer(norm, units)
         self.act1 = activation(units)
         self.conv2 = nn.Conv2d(units, units, 3, padding=1, bias=has_bias)
-        self.before2, self.norm2 = _before_layer(norm), _after_layer(norm, units, scaled=True)
+        self.norm2 = _after_layer(norm, units)
         self.act2 = activation(units)
 
     def forward(self, x: Tensor) -> Tensor:
-        inside = self.act1(self.norm1(self.conv1(self.before1(x))))
-        branch = self.norm2(self.conv2(self.before2(inside)))
+        inside = self.act1(self.norm1(self.conv1(x)))
+        branch = self.norm2(self.conv2(inside))
         shortcut = x
         if self.stride > 1 or self.added:
             kept = x[:, :, :: self.stride, :: self.stride]
@@ -84,14 +59,12 @@ def resnet(
     map, a linear layer.
 
     The stages have 16, 32 and 64 channels, times `width`, on maps of input_px, half and a quarter
-    of it (their section 4.2; 20, 32 and 56 layers with 3, 5 and 9 blocks). norm: "fixup" has the
-    scalar biases and multipliers of Fixup in place of normalisation, which start as the identity;
-    init=fixup is the start that belongs to them."""
+    of it (their section 4.2; 20, 32 and 56 layers with 3, 5 and 9 blocks)."""
     sizes = [max(1, round(size * width)) for size in (16, 32, 64)]
     network = nn.Sequential()
     network.add_module("conv1", nn.Conv2d(channels, sizes[0], 3, padding=1, bias=norm == "none"))
-    if norm != "none":
-        network.add_module("norm1", _after_layer(norm, sizes[0]))
+    if norm == "batch":
+        network.add_module("norm1", nn.BatchNorm2d(sizes[0]))
     network.add_module("act1", activation(sizes[0]))
 
     inputs = sizes[0]
@@ -105,7 +78,5 @@ def resnet(
 
     network.add_module("pool", nn.AdaptiveAvgPool2d(1))
     network.add_module("flatten", nn.Flatten())
-    if norm == "fixup":
-        network.add_module("before_fc", Scalars())
     network.add_module("fc", nn.Linear(inputs, classes))
     return network

@@ -105,9 +105,8 @@ class Model(Section):
     target: str | None = role.science(None, alias="_target_")
     #: factor on the numbers of filters and units
     width: Annotated[float, Range(gt=0, le=64)] = role.science()
-    #: batch: batch normalisation before each activation; fixup: Fixup's scalar biases and
-    #: multipliers, in residual networks
-    norm: Literal["none", "batch", "fixup"] = role.science()
+    #: batch: batch normalisation before each activation
+    norm: Literal["none", "batch"] = role.science()
     #: dropout rate, for rows that refer to it
     dropout: Annotated[float, Range(ge=0, lt=1)] = role.science()
 
@@ -115,8 +114,6 @@ class Model(Section):
     def _check_kind(self) -> Self:
         if (self.rows is None) == (self.target is None):
             raise InputError("model needs either rows or _target_; choose model=<option>")
-        if self.rows is not None and self.norm == "fixup":
-            raise InputError("model.norm=fixup is for residual networks; choose model=resnet20")
         return self
 
     def layers(self, classes: int) -> tuple[Row, ...]:

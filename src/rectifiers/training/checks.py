@@ -91,9 +91,7 @@ def _check_activation(config: RunConfig, functions: Functions) -> None:
                 continue
             forward = partial(_checked_gain, activation, x, "forward")
             backward = partial(_checked_gain, activation, x, "backward")
-            # what a function builds is known when the data are
-            branches = int(config.model.rows is None)
-            layer = Layer(kind, channels, channels, forward, backward, _unit_variance, branches)
+            layer = Layer(kind, channels, channels, forward, backward, _unit_variance)
             try:
                 rule(torch.empty(8, 8, *(3 for _ in sides)), layer, Generator())
             except InputError:
