@@ -20,7 +20,8 @@ from torch import nn
 from rectifiers import activations, explore, gain, initializers, moments, stability
 from rectifiers.initialization import report
 from rectifiers.theory import mean_field
-from rectifiers.theory.moments import moments_at
+from rectifiers.theory.mean_field import SMALLEST
+from rectifiers.theory.moments import NEUTRAL, moments_at
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTH, DEPTH, SCALE = 64, 12, 1.3
@@ -180,27 +181,49 @@ def check_chain(theory: dict[str, Any], activation: nn.Module, init: str, label:
 
 
 def check_mean_field(page: dict[str, Any], activation: nn.Module, init: str, label: str) -> None:
+    """The fixed points by their definition, and the slopes there by the depth scales."""
     first, weight, bias = variances(init, activation)
     both = {"weight_variance": weight, "bias_variance": bias}
-    q = mean_field.fixed_point(activation, **both, start=first * SCALE**2 + bias)
-    if math.isinf(q):
-        assert page["field"] is None, label
+    field, start = page["field"], first * SCALE**2 + bias
+    q = float(field["q"]) if field else math.inf
+    place = max(q, SMALLEST)
+
+    def growth(second: float) -> float:
+        return mean_field.variance_map(activation, second, **both) / second - 1
+
+    if q != start:  # and all the way to it the variance moves towards it
+        way = math.log(min(place, 1e6) / start)
+        steps = [growth(start * math.exp(way * part / 8)) for part in range(8)]
+        assert all(step * way > 0 for step in steps), label
+    if field is None:
         return
-    field = page["field"]
-    chi = mean_field.chi_1(activation, q, weight_variance=weight)
-    assert close(field["q"], q), label
+    if q:
+        assert growth(q) == pytest.approx(0, abs=1e-9), label
+
+    at = moments_at(activation, place)
+    chi, slope = weight * at.derivative_second, weight * at.second * at.map_slope / place
     assert close(field["chi"], chi), label
-    assert field["phase"] == mean_field.phase(chi), label
+    phase = "ordered" if chi < 1 else "chaotic"
+    assert field["phase"] == ("critical" if abs(chi - 1) <= NEUTRAL else phase), label
+    assert slope_of(field["scales"]["variance"]) == pytest.approx(min(slope, 1), abs=1e-9), label
+
+    def mapped(c: float) -> float:
+        return mean_field.correlations(activation, c, q, layers=1, **both)[-1]
+
     for value, c in zip(page["map"], (0, 0.3, 0.9), strict=True):
-        after = mean_field.correlations(activation, c, q, layers=1, **both)[-1]
-        assert value == pytest.approx(after, abs=1e-6), label
-    scales = mean_field.depth_scales(activation, q, **both)
-    assert close(field["scales"]["variance"], scales.variance), label
-    slope = mean_field.variance_slope(activation, q, weight_variance=weight)
+        assert value == pytest.approx(mapped(c), abs=1e-6), label
     if abs(chi - 1) > 1e-9 and abs(slope - 1) > 1e-3:  # at 1 rounding decides
-        c = mean_field.correlation_fixed_point(activation, q, **both)
-        assert field["c"] == pytest.approx(c, abs=1e-6), label
-        assert close(field["scales"]["correlation"], scales.correlation), label
+        c = field["c"]
+        assert mapped(c) == pytest.approx(c, abs=1e-8), label
+        assert (c < 1) is (chi > 1), label  # the map is convex: one fixed point is below 1, or none
+        h = (1 - c) / 1000
+        slope = (mapped(c + h) - mapped(c - h)) / (2 * h) if h else chi
+        assert slope_of(field["scales"]["correlation"]) == pytest.approx(slope, abs=1e-6), label
+
+
+def slope_of(scale: float | str) -> float:
+    """The slope whose powers fall to 1/e in `scale` steps."""
+    return math.exp(-1 / float(scale)) if float(scale) else 0.0
 
 
 @pytest.mark.process

@@ -57,12 +57,11 @@ def test_shaped_functions_are_the_authors(function: str, depth: int, numbers: li
 @pytest.mark.parametrize("function", SMOOTH)
 def test_shaped_functions_meet_the_four_conditions(function: str) -> None:
     activation = A.dks(4, function, depth=20)
-    at_one = {"weight_variance": 1.0}
-    assert moments(activation).second == pytest.approx(1, abs=1e-9)
-    assert M.variance_slope(activation, 1.0, **at_one) == pytest.approx(1, abs=1e-8)
-    mapped = M.correlations(activation, 0.0, 1.0, layers=1, **at_one)[-1]
+    known = moments(activation)
+    assert (known.second, known.map_slope) == pytest.approx((1, 1), abs=1e-9)
+    assert known.derivative_second**20 == pytest.approx(1.5, abs=1e-7)
+    mapped = M.correlations(activation, 0.0, 1.0, layers=1, weight_variance=1.0)[-1]
     assert mapped == pytest.approx(0, abs=1e-9)
-    assert M.chi_1(activation, 1.0, **at_one) ** 20 == pytest.approx(1.5, abs=1e-7)
 
 
 def test_shaped_functions_are_not_taken_for_rectifiers() -> None:

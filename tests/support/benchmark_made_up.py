@@ -92,9 +92,7 @@ THEORY: dict[str, Any] = {
     "gain": 1.48,
     "chi": 1.06,
     "map_slope": 1.08,
-    "fixed_point_word": "repels",
-    "fixed_point": 1.0,
-    "variance_depth": None,
+    "fixed_point": "repels",
 }
 RATIO = {"median": 1.8, "low": 1.6, "high": 1.9, "rounds": 15}
 PARTS = {

@@ -38,13 +38,7 @@ THEORY_ROWS = {
     "gain": "gain, 1/sqrt(E[f²])",
     "chi": "χ, factor on E[Δy²] per layer with that gain",
     "map_slope": "slope of the variance map",
-    "fixed_point_word": "the variance that the gain preserves (attracts, repels or neutral)",
-    "fixed_point": "fixed point of the variance",
-    "chi_1": "χ₁ at the fixed point",
-    "phase": "phase at the fixed point",
-    "correlation_fixed_point": "fixed point of the correlation",
-    "variance_depth": "depth scale of the variance, layers",
-    "correlation_depth": "depth scale of the correlation, layers",
+    "fixed_point": "the variance that the gain preserves (attracts, repels or neutral)",
 }
 
 LIMITS = """Networks and data are small and training is short: a place here says nothing about
@@ -350,9 +344,8 @@ def _score_or_failure(results: EntryResults, task: str) -> str:
 def _theory(part: dict[str, Any]) -> str:
     known = {title: part[key] for key, title in THEORY_ROWS.items() if part.get(key) is not None}
     rows = [[title, cell(value)] for title, value in known.items()]
-    reason = f"The rest is unknown: {part['unknown']}.\n\n" if "unknown" in part else ""
     table = markdown(["fully connected layers of infinite width, without biases", ""], rows)
-    return f"{part['markdown']}\n\n{reason}{table}"
+    return f"{part['markdown']}\n\n{table}"
 
 
 def _init(part: dict[str, Any]) -> str:

@@ -10,30 +10,25 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.activations.modules import outputs, pieces
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.torch_internals import memory_tracker
-from rectifiers.theory import mean_field
 from rectifiers.theory.stability import DEPTHS, Stability, stability
 
-SMALLEST, LARGEST = 2 * mean_field.SMALLEST, mean_field.LARGEST / 2  # of a fixed point
 ROUNDS, STEPS, BATCH = 15, 3, 64
 BASELINE = "relu"
 
 
 def theory(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
-    """Return the theory of wide chains with `activation` and weights of variance weight_variance /
-    n, no biases. What cannot be said of this activation is absent, and `unknown` says why.
+    """Return the theory of wide chains with `activation`, beside the weight_variance / n that an
+    initialiser gives its weights, no biases. What cannot be said of this activation is None.
 
     `words` and `markdown` say what He's rule makes of signal and gradient, and `limits` up to which
     number of layers, by what ends it."""
     point = stability(activation, max(DEPTHS))
     lead = "" if point.gain is None else _he_in_words(point)
-    section: dict[str, Any] = {
+    return {
         "words": f"{lead}{point}",
         "markdown": f"{lead}\n{point.to_markdown()}",
         "limits": point.limits,
@@ -41,15 +36,8 @@ def theory(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
         "gain": point.gain,
         "chi": point.chi,
         "map_slope": point.map_slope,
-        "fixed_point_word": point.fixed_point,
+        "fixed_point": point.fixed_point,
     }
-    if pieces(activation) > 1 or outputs(activation) > 1:
-        reason = "it is no function of one number, so no map of correlations is known"
-        return section | {"unknown": reason}
-    try:
-        return section | _maps(activation, weight_variance)
-    except InputError as error:
-        return section | {"unknown": str(error)}
 
 
 def _he_in_words(point: Stability) -> str:
@@ -59,25 +47,6 @@ def _he_in_words(point: Stability) -> str:
         f"The gain is {point.gain:.4g} and χ = {point.chi:.4g}. He's rule, n Var[w] = gain² = "
         f"{point.gain**2:.4g}, {keeps} in each layer.\n"
     )
-
-
-def _maps(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
-    """The fixed points of the maps of variance and correlation, and the slopes there."""
-    settings = {"weight_variance": weight_variance}
-    q = mean_field.fixed_point(activation, **settings)
-    if not SMALLEST < q < LARGEST:
-        return {"fixed_point": finite(q)}
-    chi = mean_field.chi_1(activation, q, **settings)
-    scales = mean_field.depth_scales(activation, q, **settings)
-    return {
-        "fixed_point": q,
-        "chi_1": chi,
-        "phase": mean_field.phase(chi),
-        "map_slope": mean_field.variance_slope(activation, q, **settings),
-        "correlation_fixed_point": mean_field.correlation_fixed_point(activation, q, **settings),
-        "variance_depth": finite(scales.variance),
-        "correlation_depth": finite(scales.correlation),
-    }
 
 
 def cost(configs: Mapping[str, RunConfig]) -> dict[str, Any]:
