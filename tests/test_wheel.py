@@ -104,7 +104,7 @@ import torch
 from torch import nn
 model = nn.Sequential(nn.Conv2d(3, 16, 3), PReLU(16), nn.Flatten(), nn.Linear(16 * 36, 10))
 report = initialize(model, example_input=torch.randn(4, 3, 8, 8))
-print(report.to_markdown(), propagation(model, torch.randn(4, 3, 8, 8)).to_markdown())
+print(report.to_markdown(), audit(model, torch.randn(4, 3, 8, 8)).to_markdown())
 print(stability(nn.GELU(), 50))
 print(gain(activations.prelu(4)), initializers.he.__name__, he_normal_(torch.empty(4, 4)).shape)
 from rectifiers.cli import main

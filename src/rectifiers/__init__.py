@@ -21,7 +21,6 @@ PUBLIC = {
     "audit": "initialization.audit:audit",
     "dead_units": "initialization.audit:dead_units",
     "initialize": "initialization.initialize:initialize",
-    "propagation": "initialization.initialize:propagation",
     "stability": "theory.stability:stability",
     "InputError": "runtime.errors:InputError",
 }

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from rectifiers import activations as A
-from rectifiers import gains, initializers
+from rectifiers import audit, gains, initializers
 from rectifiers.initialization.filling import bias_part
-from rectifiers.initialization.initialize import InitReport, initialize, propagation
+from rectifiers.initialization.initialize import InitReport, initialize
 from rectifiers.models import chains
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
@@ -135,8 +135,8 @@ def test_residual_sums_do_not_grow_with_depth() -> None:
     for r in report.layers:
         if r.layer.startswith("second"):
             model.get_parameter(r.layer).data.mul_(math.sqrt(blocks))
-    grown = propagation(model, batch(8, 3, 12, 12)).responses["head.weight"]
-    assert grown[1] > 1e6 * report.layers[-1].measured
+    head = next(r for r in audit(model, batch(8, 3, 12, 12)).tensors if r.tensor == "head.weight")
+    assert head.second > 1e6 * report.layers[-1].measured
 
 
 def test_layers_of_many_kinds_keep_the_signal() -> None:
@@ -543,7 +543,7 @@ def test_complex_layers_are_refused(dtype: torch.dtype) -> None:
     x = torch.randn(16, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)).to(dtype)
     before = [parameter.clone() for parameter in model.parameters()]
-    for use in (initialize, partial(initialize, init="lsuv"), propagation):
+    for use in (initialize, partial(initialize, init="lsuv")):
         with refused(rf"0\.weight is of {dtype}, and only layers of real"):
             use(model, x)
     assert all(map(torch.equal, before, model.parameters()))

@@ -31,7 +31,7 @@ from rectifiers.initialization.others import (
     fill_tables,
     zero_scales,
 )
-from rectifiers.initialization.report import InitReport, LayerInit, Lost, Propagation
+from rectifiers.initialization.report import InitReport, LayerInit, Lost
 from rectifiers.initialization.steps import after_steps
 from rectifiers.initializers import Rule
 from rectifiers.parameters import LAYERS
@@ -246,27 +246,3 @@ def _is_rule(rule: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def propagation(model: nn.Module, example_input: Any) -> Propagation:
-    """Run `model` on a batch and return what reaches every layer: the mean square of its responses,
-    predicted and measured, the gradient at them, and the correlation of two inputs.
-
-    example_input: as for `initialize`.
-
-    Raises:
-        InputError: where the model cannot be run on the example.
-
-    Examples:
-        >>> model = nn.Linear(64, 32)
-        >>> report = initialize(model, (256, 64))
-        >>> predicted, measured = propagation(model, (256, 64)).responses["weight"]
-        >>> abs(predicted - measured) < 0.1
-        True
-    """
-    args, kwargs = arguments(model, example_input)
-    responses = tracing.run(model, args, kwargs=kwargs).responses
-    layers = _flow(model, args, kwargs).layers
-    gradients = {name: at.gradient for name, at in layers.items() if at.is_reached}
-    correlations = {name: at.correlation for name, at in layers.items()}
-    return Propagation(responses, gradients, correlations)

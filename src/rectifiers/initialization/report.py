@@ -1,4 +1,4 @@
-"""The results of `initialize` and `propagation`: tables of layers, as text and as Markdown."""
+"""The report of `initialize`, and tables of layers as text and as Markdown."""
 
 import math
 from collections.abc import Sequence
@@ -23,8 +23,6 @@ GROWTH_LIMIT = 10.0  # of an error of the mean square, from the network's input 
 LARGEST_BIAS = 0.3  # part of E[y^2] that biases may have: more of them drowns what a layer reads
 LARGEST_RATIO = 4.0  # of measured and predicted, beside three standard deviations of its logarithm
 ALIKE_IN_DATA = 1e-6  # 1 - c of two inputs that are alike already in the data
-MEASURES = ("E[y²]", "gradient", "correlation")  # columns
-MEASURED = "E[y²], gradient, and correlation of two inputs"
 
 
 class Report:
@@ -261,16 +259,22 @@ class InitReport(Report):
 
     def title(self) -> str:
         measured = ", each layer corrected by what was measured" if self.mode == "empirical" else ""
-        return f"Initialised by {self.rule}{measured}. Measured on the example: {MEASURED}."
+        return (
+            f"Initialised by {self.rule}{measured}. Measured on the example: E[y²], gradient, and "
+            "correlation of two inputs."
+        )
 
     def cells(self) -> list[Row]:
         what = ("layer", "shape", "reads", "E[x²]", "feeds", "share", "std")
-        rows: list[Row] = [(*what, "predicted", *MEASURES)]
+        rows: list[Row] = [(*what, "predicted", "E[y²]", "gradient", "correlation")]
         for row in self.layers:
             shape = "x".join(map(str, row.shape))
             named = (row.layer, shape, row.reads, f"{row.second_in:.3g}", row.feeds)
             aims = (f"{row.share:.4g}", f"{row.std:.4g}", _number(row.predicted))
-            rows.append((*named, *aims, *_measured(row.measured, row.gradient, row.correlation)))
+            # what differs between inputs is 1 - c, of which three digits would often show nothing
+            correlation = "" if row.correlation is None else f"{row.correlation:.4f}"
+            measured = (_number(row.measured), _number(row.gradient), correlation)
+            rows.append((*named, *aims, *measured))
         return rows
 
     def notes(self) -> list[str]:
@@ -287,39 +291,5 @@ def _is_filled_for_signal(row: LayerInit) -> bool:
     return not row.share or 0.8 < second / row.share < 1.25
 
 
-@dataclass(frozen=True)
-class Propagation(Report):
-    """The result of `propagation`, by the name of each layer's weight.
-
-    responses: E[y^2] of its responses: predicted from the current weights, and measured.
-    gradients: as `LayerInit.gradient`; layers that no gradient reaches are left out.
-    correlations: as `LayerInit.correlation`.
-    """
-
-    responses: dict[str, tuple[float, float]]
-    gradients: dict[str, float]
-    correlations: dict[str, float | None]
-
-    def title(self) -> str:
-        return f"Measured on the example: {MEASURED}."
-
-    def cells(self) -> list[Row]:
-        rows: list[Row] = [("layer", "predicted", *MEASURES)]
-        for name, (predicted, second) in self.responses.items():
-            at = (self.gradients.get(name), self.correlations.get(name))
-            rows.append((name, _number(predicted), *_measured(second, *at)))
-        return rows
-
-    __repr__ = Report.__str__
-
-
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
-
-
-def _measured(
-    second: float | None, gradient: float | None, correlation: float | None
-) -> tuple[str, str, str]:
-    """Return the cells of `MEASURES`."""
-    # what differs between inputs is 1 - c, of which three digits would often show nothing
-    return _number(second), _number(gradient), "" if correlation is None else f"{correlation:.4f}"
