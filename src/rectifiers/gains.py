@@ -20,6 +20,7 @@ from rectifiers.quadrature import (
     is_elementwise,
     no_moments,
     normal_rule,
+    value_and_slope,
 )
 from rectifiers.runtime.errors import InputError
 
@@ -83,10 +84,10 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
     """Return the moments of an elementwise module, the mean over channels where they differ."""
     exact = copy.deepcopy(activation).double().eval().requires_grad_(False)
     nodes, weights = normal_rule()
-    with torch.enable_grad():
-        z = nodes[:, None].repeat(1, channels).requires_grad_()
+
+    def checked(z: Tensor) -> Tensor:
         try:
-            f = exact(z.clone())  # a copy, because the activation may work in place
+            f = exact(z)
         except Exception as error:  # for example, the module expects maps
             reason = f"cannot be applied to {list(z.shape)} ({error})"
             raise no_moments(activation, reason) from error
@@ -95,11 +96,10 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
             raise no_moments(activation, f"maps {tuple(z.shape)} to {result}")
         if not is_elementwise(exact, [z.detach()[:EXAMPLES]]):
             raise no_moments(activation, "mixes its inputs")
-        slope = torch.zeros_like(z)  # where f is not differentiable in z, as a step function
-        if f.requires_grad:
-            slope = torch.autograd.grad(f.sum(), z, allow_unused=True, materialize_grads=True)[0]
+        return f
 
-    f, z = f.detach(), z.detach()
+    z = nodes[:, None].repeat(1, channels)
+    f, slope = value_and_slope(checked, z)
     second = _mean_square(f)
     # d E[f(s z)^2] / ds at 1 is E[f(z)^2 (z^2 - 1)], of values alone: autograd's derivative misses
     # jumps, and a module may state another one (a straight-through estimator)

@@ -61,6 +61,17 @@ def normal_mean(f: Callable[[Tensor], Tensor]) -> float:
     return float((weights * f(nodes)).sum())
 
 
+def value_and_slope(function: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return f(z) and f'(z) of an elementwise function by autograd; f' is 0 where f is not
+    differentiable in z, as a step function."""
+    with torch.enable_grad():
+        leaf, slope = z.detach().requires_grad_(), torch.zeros_like(z)
+        f = function(leaf.clone())  # a copy, because the function may work in place
+        if f.requires_grad:
+            (slope,) = torch.autograd.grad(f.sum(), leaf, allow_unused=True, materialize_grads=True)
+    return f.detach(), slope
+
+
 def root_between(
     function: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-12
 ) -> float:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.quadrature import Moments, normal_mean, normal_rule
+from rectifiers.quadrature import Moments, normal_mean, normal_rule, value_and_slope
 from rectifiers.runtime.errors import InputError
 
 
@@ -130,12 +130,7 @@ def gated_moments(gate: Callable[[Tensor], Tensor]) -> Moments:
     """Return the moments of a gate(b) for independent a, b ~ N(0, 1): E[a^2] E[gate(b)^2];
     derivatives are means of both."""
     z, weights = normal_rule()
-    with torch.enable_grad():
-        b = z.clone().requires_grad_()
-        g = gate(b)
-        (slope,) = torch.autograd.grad(g.sum(), b)
-
-    g = g.detach()
+    g, slope = value_and_slope(gate, z)
     second, slope_second = (float((weights * x.square()).sum()) for x in (g, slope))
     growth = float((weights * z * g * slope).sum()) / second
     return Moments(second, (second + slope_second) / 2, 1 + growth)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.quadrature import normal_rule, root_between
+from rectifiers.quadrature import normal_rule, root_between, value_and_slope
 from rectifiers.runtime.errors import InputError
 
 SMOOTH: dict[str, Callable[[Tensor], Tensor]] = {
@@ -163,12 +163,7 @@ def _moments(function: str, scale: float, shift: float) -> tuple[float, float, f
     z, weights = normal_rule()
     near = z.abs() < LARGEST_Z
     z, weights = z[near], weights[near]
-    with torch.enable_grad():
-        z.requires_grad_()
-        g = SMOOTH[function](scale * z + shift)
-        derivative = torch.autograd.grad(g.sum(), z)[0]
-
-    z, g = z.detach(), g.detach()
+    g, derivative = value_and_slope(lambda z: SMOOTH[function](scale * z + shift), z)
     mean = float(weights @ g)
     centred = g - mean
     variance = float(weights @ centred.square())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.models.network import ActivationFactory
-from rectifiers.quadrature import describe, normal_rule
+from rectifiers.quadrature import describe, normal_rule, value_and_slope
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Positive
@@ -65,14 +65,9 @@ class TransformedUnits(nn.Module):
 
         weights: [N, 1], of the mean over responses; by default all weigh the same.
         """
-        with torch.enable_grad():
-            z = s.detach().requires_grad_()
-            # Of a copy, since an activation may work in place. `forward` itself is called, so that
-            # hooks, which measure the network's own pass, are not.
-            f = self.activation.forward(z.clone())
-            (slope,) = torch.autograd.grad(f.sum(), z)
-        f, z = f.detach(), z.detach()
-
+        z = s.detach()
+        # `forward` itself, so that no hook runs, which measures the network's own pass
+        f, slope = value_and_slope(self.activation.forward, z)
         alpha = -_mean(slope, weights)
         beta = -_mean(f + alpha * z, weights)
         self.alpha.lerp_(alpha.to(self.alpha), share)
