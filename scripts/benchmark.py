@@ -68,7 +68,7 @@ def run(parsed: argparse.Namespace, folder: Path) -> None:
     results = run_entry(entry, size, parsed.jobs, before, is_whole=parsed.all, keep=keep)
     save(folder, results)
     better, tasks = None, tasks_to_start_better(results, size)
-    if tasks and (other := better_start(entry, parts.get("theory", {}))):
+    if size != "late" and tasks and (other := better_start(entry, parts.get("theory", {}))):
         earlier = entries.get(other.name)
         better = run_entry(other, size, parsed.jobs, earlier, only=tasks)
 

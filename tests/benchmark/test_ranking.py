@@ -70,8 +70,7 @@ def late_benchmark(small_benchmark, monkeypatch) -> None:
     """Let `easy` have a longer task, `long`."""
     longer = {"size": "late", "early": "easy"}
     tasks = {**SMALL.tasks, "long": SMALL.tasks["easy"].model_copy(update=longer)}
-    late = ("activation=relu", "activation=leaky_relu activation.slope=0.25")
-    spec = SMALL.model_copy(update={"tasks": tasks, "late": late})
+    spec = SMALL.model_copy(update={"tasks": tasks})
     for module in (filed, ranking, board):
         monkeypatch.setattr(module, "benchmark", lambda: spec)
 
@@ -113,6 +112,14 @@ def long_results(name: str, early: float, late: float, noise: float = 0.1) -> fi
     judged = [run("long", 0.03, seed, late + spread[seed]) for seed in range(5)]
     search_rows = {0.01: (50.0, 51.0), 0.03: (20.0, 21.0), 0.1: (40.0, 41.0)}
     return whole.model_copy(update={"runs": (*whole.runs, *searched("long", search_rows), *judged)})
+
+
+@pytest.mark.usefixtures("late_benchmark")
+def test_late_task_with_runs_must_be_complete() -> None:
+    whole = long_results("relu", 6, 6)
+    part = whole.model_copy(update={"runs": whole.runs[:-2]})
+    assert whole.gap("long") is None
+    assert part.objection() == "long: 2 runs missing; run the entry again with size=late"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ HOSTILE = [
     (with_config("activation._target_", "os.system"), r"trust=\[os\]"),
     (with_config("optim._target_", "torch.load"), r"trust=\[torch\]"),
     (with_config("preprocess.scale", "${oc.env:HOME}"), "is a reference"),
-    (with_config("model.width", "wide"), r"model\.width"),
+    (with_config("model.width", "wide"), r"\.ckpt: model\.width"),
     (lambda kept: kept.update(config="[1]"), "is not a mapping"),
     (lambda kept: kept.update(config="{"), "cannot be read"),
     (lambda kept: kept.update(channels=True), "number of classes"),

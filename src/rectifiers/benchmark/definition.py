@@ -67,7 +67,7 @@ class Benchmark(Section):
     reach: Positive  # training loss, nats, below which a run counts as trained
     admission: Admission  # of tasks whose error counts
     controls: tuple[str, ...]  # entries that are shown and not ranked
-    late: tuple[str, ...]  # entries of size late, as typed
+    late: tuple[str, ...]  # entries of size late, as typed; part of the hash alone
     ladder: tuple[Positive, ...]  # rates, ascending, to which a search may extend
     always: tuple[str, ...]  # as typed after train.py, for all tasks
     tasks: dict[str, Task]

@@ -48,7 +48,10 @@ def config_of_text(text: str, place: Path, trust: Collection[str] = ()) -> RunCo
     check_plain(values, place)
     check_targets(values, place, trust)
     places = {"rerun": False, "runs_dir": "runs", "cache_dir": ".cache"}
-    return RunConfig.of({**without(values, NOT_KEPT), **places})
+    try:
+        return RunConfig.of({**without(values, NOT_KEPT), **places})
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from error
 
 
 def check_plain(config: object, place: Path) -> None:

@@ -128,13 +128,15 @@ class Classifier(pl.LightningModule):
             checkpoint = AtomicCheckpointIO().load_checkpoint(path.resolve())
         except InputError as error:
             reason = str(error).partition(";")[0]
-            raise InputError(f"{reason}; give the last.ckpt of a run") from error
+            raise InputError(f"{reason}; give the last.ckpt of a run of this version") from error
         try:
             classifier = cls.of_checkpoint(checkpoint, path, trust)
         except InputError:
             raise
         except Exception as error:  # an untrusted file may fail in any way
-            raise unreadable(path, first_line(error), "give the last.ckpt of a run") from error
+            raise unreadable(
+                path, first_line(error), "give the last.ckpt of a run of this version"
+            ) from error
         return classifier.to(map_location or "cpu").eval()
 
     @classmethod
@@ -330,8 +332,8 @@ class Classifier(pl.LightningModule):
         refuse_other_network(self, checkpoint["state_dict"], remedy)
         self.history = list(kept["history"])
         self._epoch_so_far = kept["epoch_so_far"]
-        self._schedule_state = kept.get("schedule", {})
-        self.stopped_by = kept.get("stopped_by")
+        self._schedule_state = kept["schedule"]
+        self.stopped_by = kept["stopped_by"]
         self.drop_epochs = self.schedule.drop_epochs(self._val_errors())
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
 
