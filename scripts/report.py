@@ -44,6 +44,7 @@ RUNS = Path("runs")
 # of committed files, beside PAGES; each names what differs, and the command to write it
 CHECKS = (
     "scripts/benchmark.py check",
+    "studies/language_model_page.py --check",
     "studies/performance.py --check",
     "studies/starts_page.py --check",
 )

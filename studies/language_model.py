@@ -220,7 +220,7 @@ def main() -> None:
         measure(Text(), options.arms, options.steps, options.seeds)
         protocol.write_page(check=False)
     except InputError as error:
-        sys.exit(str(error))
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":
