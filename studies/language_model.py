@@ -5,8 +5,8 @@ and what came out; the criteria there are older than the runs.
     python studies/language_model.py --steps 1000 4000 --arms none 0 0.25 0.5
     python studies/language_model.py --steps 16000 --seeds 0 1
 
-It needs data/text.txt, any text; the committed numbers are from "tinyshakespeare", Shakespeare's
-works in one file. Every run is a line of results/language_model.jsonl as soon as it ends, and is
+It needs data/text.txt, any text; the committed numbers are from "tinyshakespeare", 1.1 MB of
+Shakespeare's plays. Every run is a line of results/language_model.jsonl as soon as it ends, and is
 not repeated: a program that was stopped goes on where it was. Several may work side by side, each
 with other arms; other seeds only where the searches are done, and 16,000 steps only after all of
 4,000. The lines of several folders are joined by `cat`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from rectifiers.results.documents import listed, markdown, write_or_check
@@ -39,21 +39,23 @@ Made by `python studies/language_model.py`.
 
 ReLU^2 is max(0, y)^2 (So et al. 2021). Some language models of 2026 replace it by
 leaky_relu(y, a)^2: y^2 for y > 0 and a^2 y^2 otherwise (parameter-golf#549). Is a learned slope
-better than the best fixed one, and do learned slopes fall with depth, as in Table 1 of the paper?
+better than the best fixed one, and do learned slopes fall with depth, as in Table 1 of the paper
+(He et al. 2015)?
 
 These criteria are older than the runs. (Eleven runs of no activation at {SHORT:,} steps came before
 the finer grid at {MIDDLE:,} steps, the order of the verdicts and the words on diverged seeds. They
 were made again.)
 
 - **Network**: {BLOCKS} decoder blocks of width {WIDTH}, with {HEADS} heads and {4 * WIDTH} hidden
-  units, that read {CONTEXT} bytes of text; weights by `initialize`. The functions: slopes
-  {listed(SLOPES)}; a learned slope per hidden unit (PReLU, squared), which starts at {INITIAL}; and
-  no activation. Only a^2 counts, and a slope a > 1 is the slope 1 / a of -y, times a^2: from 0 to 1
+  units (198,000 parameters), that read {CONTEXT} bytes of text; weights by `initialize`. The
+  functions: slopes {listed(SLOPES)}; a learned slope per hidden unit (PReLU, squared), which starts
+  at {INITIAL}; and no activation. Only a^2 counts, and a slope a > 1 is the slope 1 / a of -y, times a^2: from 0 to 1
   is every slope there is, up to sign and scale. (parameter-golf#1035 learns the factor a^2, which
   may become negative.)
 - **Training**: AdamW (betas {listed(BETAS)}; weight decay {DECAY} on the weights of layers, none on
   slopes, which it would pull towards ReLU^2), {WARMUP} steps of warm-up, then a cosine to a tenth;
-  {TEXTS} pieces of {CONTEXT} bytes a step. Slopes have the rate of the weights.
+  {TEXTS} pieces of {CONTEXT} bytes a step, so that 2,000 steps read about as many bytes as the
+  training text has. Slopes have the rate of the weights.
 - **Text**: "tinyshakespeare" (1,115,394 bytes, from karpathy/char-rnn; its sha256 begins with
   86c4e6aa9db7). The first 90 % are for training, 5 % for validation, and the last 5 % are the test
   text, which judged runs read once, at their end. Losses are nats per byte (1 nat is 1.44 bits).
@@ -79,9 +81,26 @@ were made again.)
   activation at {SHORT:,} and at {MIDDLE:,} steps; where {MIDDLE:,} and {LONG:,} steps order two of
   the three differently, at least one of the two differences with an interval without 0; or where a
   judged seed of these functions diverged.
+"""
 
-The committed runs have one thread of an AMD EPYC each. On another processor, rounding changed the
-loss of a single run by up to 0.009.
+NOTES = """What to keep in mind of the committed runs:
+
+- **Rates.** The best rates differ: 0.005657 for the learned slope and ReLU^2, 0.008 for 0.25. The
+  order depends on them: in the search at 4,000 steps the learned slope has the lower loss if both
+  train at 0.005657, and 0.25 if both train at 0.008. At 16,000 steps no rate was searched. The best
+  rates fell from 1,000 to 4,000 steps, so 0.008 may be too high there.
+- **Spread.** At 4,000 steps the losses of ReLU^2, 0.25 and the learned slope have standard
+  deviations of 0.014 to 0.018 over seeds, more than the 0.01 that matters, and pairing by seed does
+  not reduce them. With so few seeds, *not clear* is no evidence that two functions are equal.
+- **The best fixed slope** is that of a search with two seeds. On the judged seeds 0.5 does as well
+  as 0.25: 0.5 minus 0.25 is +0.0034 (-0.0027 to +0.0096), no difference that matters.
+- **Learned slopes** fall with depth at 1,000 steps, where their rate is 0.016, with each of the
+  eight seeds. Later they do not clearly. In every block their mean ends below the start of 0.25.
+- **The public statements** are three tests, which are not corrected for their number. Corrected
+  (Bonferroni), the interval of 0.75 minus 0.5 is -0.0028 to +0.0252. The networks of these
+  statements are much larger, and train otherwise.
+- **Machine.** Each run used one thread of an AMD EPYC. On another processor, rounding changed the
+  loss of a single run by up to 0.009.
 """
 
 STATEMENTS = (
@@ -184,10 +203,11 @@ def judged(runs: Sequence[Run], arm: str, steps: int) -> dict[int, Run]:
 
 @dataclass(frozen=True)
 class Gap:
-    """The test loss of one function minus that of another, and what it means. rate: the smallest
-    difference that counts."""
+    """The test loss of one function minus that of another, and what it means. narrow: its 90 %
+    interval. rate: the smallest difference that counts."""
 
     mean: Mean
+    narrow: tuple[float, float]
     rate: float
     verdict: str
 
@@ -212,7 +232,7 @@ def gap(runs: Sequence[Run], one: str, other: str, steps: int) -> Gap | None:
         verdict = "better" if mean.mean < 0 else "worse"
     else:
         verdict = "unclear"
-    return Gap(mean, rate, verdict)
+    return Gap(mean, (low, high), rate, verdict)
 
 
 def verdict(runs: Sequence[Run], one: str, other: str, steps: int) -> str:
@@ -241,19 +261,18 @@ def name(arm: str) -> str:
 
 
 def losses_table(runs: Sequence[Run], steps: int) -> str:
-    head = ["slope", "rate", "one step of it", "seeds", "diverged", "test loss", "minus learned"]
+    head = ["slope", "rate", "one step of it", "seeds", "diverged", "test loss", "std over seeds"]
     rows = []
     for arm in arms_of(runs, steps):
         if not (done := judged(runs, arm, steps)):
             continue
         losses = [run["test"] for run in done.values() if run["test"] is not None]
-        difference = gap(runs, arm, LEARNED, steps) if arm != LEARNED else None
         rows.append(
             [
                 *(name(arm), f"{best_rate(runs, arm, steps):g}"),
                 *(f"{rate_matters(runs, arm, steps):.4f}", str(len(done))),
                 *(str(len(done) - len(losses)), f"{fmean(losses):.4f}" if losses else ""),
-                str(difference or ""),
+                f"{stdev(losses):.4f}" if len(losses) > 1 else "",
             ]
         )
     return markdown(head, rows) if rows else "Not run yet.\n"
@@ -308,6 +327,22 @@ def obstacles(runs: Sequence[Run]) -> Iterator[str]:
             yield f"{MIDDLE:,} and {LONG:,} steps order {name(one)} and {name(other)} differently."
 
 
+def pairs_table(runs: Sequence[Run]) -> str:
+    """Return the differences between the functions that ran longest, with their verdicts."""
+    head = ["difference", "steps", "95 % interval", "90 % interval", "one step of the rate", "here"]
+    rows = []
+    for (other, one), steps in product(combinations(arms_of(runs, LONG), 2), SEEDS):
+        if difference := gap(runs, one, other, steps):
+            low, high = difference.narrow
+            words = f"{name(one)} minus {name(other)}"
+            narrow, rate = f"{low:+.4f} to {high:+.4f}", f"{difference.rate:.4f}"
+            here = "no difference that matters" if difference.verdict == "same" else "not clear"
+            if difference.verdict in ("better", "worse"):
+                here = difference.verdict
+            rows.append([words, f"{steps:,}", str(difference), narrow, rate, here])
+    return markdown(head, rows)
+
+
 def answer(runs: Sequence[Run]) -> str:
     if not is_complete(runs):
         return "Not all runs are done yet.\n"
@@ -325,18 +360,14 @@ def answer(runs: Sequence[Run]) -> str:
     changes = [trend(runs, steps) for steps in (MIDDLE, LONG)]
     falls = all(change and change.high < 0 for change in changes)
     rises = all(change and change.low > 0 for change in changes)
+    trends = f"{MIDDLE:,} and {LONG:,} steps"
     depth = "fall with depth" if falls else "rise with depth" if rises else "have no clear trend"
-    differences = {steps: gap(runs, LEARNED, best, steps) for steps in SEEDS}
-    lines = [
-        f"- Learned minus {name(best)} at {steps:,} steps: {difference}"
-        for steps, difference in differences.items()
-    ]
     statements = []
     for words, one, other in STATEMENTS:
         difference = str(gap(runs, one, other, MIDDLE) or "a run diverged")
         statements.append([words, difference, WORDS[verdict(runs, one, other, MIDDLE)]])
     table = markdown(["public statement", f"difference at {MIDDLE:,} steps", "verdict"], statements)
-    return f"{learned} **Learned slopes {depth}.**\n\n" + "\n".join(lines) + f"\n\n{table}"
+    return f"{learned} **Learned slopes {depth}** at {trends}.\n\n{pairs_table(runs)}\n{table}"
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -345,7 +376,7 @@ def page(runs: Sequence[Run]) -> str:
         raise InputError(f"the runs are of several texts: {listed(texts)}; keep those of one")
     hours = sum(run["seconds"] for run in runs) / 3600
     about = f"{len(runs)} runs, {hours:.1f} core-hours; sha256 of the text: {texts[0]}...\n"
-    parts = [HEAD, f"## Answer\n\n{answer(runs)}", "## Losses\n", about]
+    parts = [HEAD, f"## Answer\n\n{answer(runs)}\n{NOTES}", "## Losses\n", about]
     parts += [f"### {steps:,} steps\n\n{losses_table(runs, steps)}" for steps in SEEDS]
     parts.append(
         f"## Learned slopes\n\nMeans over the hidden units of each block.\n\n{slopes_table(runs)}"

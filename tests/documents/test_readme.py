@@ -67,11 +67,11 @@ def test_quoted_numbers_are_those_of_their_files() -> None:
     )
     better, worse = starts_beside_initialize()
     learned = re.findall(
-        r"^- Learned minus (.+) at ([\d,]+) steps: (\S+) \((.+)\)$",
+        r"^\| learned minus ([\d.]+) \| \S+ \| (\S+) \((.+?)\) \|",
         (RESULTS / "LANGUAGE_MODEL.md").read_text(),
         re.M,
     )
-    (slope, _, middle, middle_range), (_, _, long, long_range) = learned[1:]
+    (slope, middle, middle_range), (_, long, long_range) = learned[1:]
     audited = re.search(
         r"We audited (\d+) networks", (ROOT / "docs" / "explanation" / "audit.md").read_text()
     )
@@ -96,8 +96,8 @@ def test_quoted_numbers_are_those_of_their_files() -> None:
         f"They differ by {human[1]} points, with a standard error of {human[2]}",
         f"a lower loss than the authors' rule on {better[1]}, and a higher one on {worse[1]}; than "
         f"torch's default, on {better[0]} and {worse[0]}.",
-        f"learned minus {slope}, the best of five fixed slopes, is {middle} nats per byte "
-        f"({middle_range}) after 4,000 steps, and {long} ({long_range}) after 16,000.",
+        f"learned minus {slope}, the best of five fixed slopes in the search, is {middle} nats per "
+        f"byte ({middle_range}) after 4,000 steps, and {long} ({long_range}) after 16,000.",
         f"Of {audited[1]} networks of torchvision and timm",
         f"{error} % ({low} to {high}) by ten views",
         f"[{runs} runs](results/claims/cifar_figure3/runs.csv)",
