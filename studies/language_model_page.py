@@ -49,9 +49,9 @@ were made again.)
 - **Network**: {BLOCKS} decoder blocks of width {WIDTH}, with {HEADS} heads and {4 * WIDTH} hidden
   units (198,000 parameters), that read {CONTEXT} bytes of text; weights by `initialize`. The
   functions: slopes {listed(SLOPES)}; a learned slope per hidden unit (PReLU, squared), which starts
-  at {INITIAL}; and no activation. Only a^2 counts, and a slope a > 1 is the slope 1 / a of -y, times a^2: from 0 to 1
-  is every slope there is, up to sign and scale. (parameter-golf#1035 learns the factor a^2, which
-  may become negative.)
+  at {INITIAL}; and no activation. Only a^2 counts, and a slope a > 1 is the slope 1 / a of -y,
+  times a^2: from 0 to 1 is every slope there is, up to sign and scale. (parameter-golf#1035 learns
+  the factor a^2, which may become negative.)
 - **Training**: AdamW (betas {listed(BETAS)}; weight decay {DECAY} on the weights of layers, none on
   slopes, which it would pull towards ReLU^2), {WARMUP} steps of warm-up, then a cosine to a tenth;
   {TEXTS} pieces of {CONTEXT} bytes a step, so that 2,000 steps read about as many bytes as the
