@@ -85,6 +85,8 @@ were made again.)
 
 NOTES = """What to keep in mind of the committed runs:
 
+- **Order.** From the lowest loss, it is 0.25, learned, ReLU^2 at 4,000 steps, and learned, ReLU^2,
+  0.25 at 16,000. All intervals contain 0, or there would be no answer.
 - **Rates.** The best rates differ: 0.005657 for the learned slope and ReLU^2, 0.008 for 0.25. The
   order depends on them: in the search at 4,000 steps the learned slope has the lower loss if both
   train at 0.005657, and 0.25 if both train at 0.008. At 16,000 steps no rate was searched. The best
