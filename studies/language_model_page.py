@@ -32,6 +32,7 @@ MATTERS = 0.01  # nats per byte
 
 RESULTS = Path(__file__).parents[1] / "results"
 RUNS = RESULTS / "language_model.jsonl"
+NOTES = RESULTS / "text" / "language_model.md"
 
 HEAD = f"""# One question to a language model: should the slope of a squared rectifier be learned?
 
@@ -83,34 +84,18 @@ were made again.)
   judged seed of these functions diverged.
 """
 
-NOTES = """What to keep in mind of the committed runs:
-
-- **Order.** From the lowest loss, it is 0.25, learned, ReLU^2 at 4,000 steps, and learned, ReLU^2,
-  0.25 at 16,000. All intervals contain 0, or there would be no answer.
-- **Rates.** The best rates differ: 0.005657 for the learned slope and ReLU^2, 0.008 for 0.25. The
-  order depends on them: in the search at 4,000 steps the learned slope has the lower loss if both
-  train at 0.005657, and 0.25 if both train at 0.008. At 16,000 steps no rate was searched. The best
-  rates fell from 1,000 to 4,000 steps, so 0.008 may be too high there.
-- **Spread.** At 4,000 steps the losses of ReLU^2, 0.25 and the learned slope have standard
-  deviations of 0.014 to 0.018 over seeds, more than the 0.01 that matters, and pairing by seed does
-  not reduce them. With so few seeds, *not clear* is no evidence that two functions are equal.
-- **The best fixed slope** is that of a search with two seeds. On the judged seeds 0.5 does as well
-  as 0.25: 0.5 minus 0.25 is +0.0034 (-0.0027 to +0.0096), no difference that matters.
-- **Learned slopes** fall with depth at 1,000 steps, where their rate is 0.016, with each of the
-  eight seeds. Later they do not clearly. In every block their mean ends below the start of 0.25.
-- **The public statements** are three tests, which are not corrected for their number. Corrected
-  (Bonferroni), the interval of 0.75 minus 0.5 is -0.0028 to +0.0252. The networks of these
-  statements are much larger, and train otherwise.
-- **Machine.** Each run used one thread of an AMD EPYC. On another processor, rounding changed the
-  loss of a single run by up to 0.009.
-"""
-
 STATEMENTS = (
     ("a slope of 0.5 is better than ReLU^2 (parameter-golf#1035, modded-nanogpt#249)", "0.5", "0"),
     ("a slope of 0.75 is better than 0.5 (parameter-golf#977)", "0.75", "0.5"),
     ("a learned slope is better than 0.5 (parameter-golf#1035)", LEARNED, "0.5"),
 )
 MEASURES = {"slopes": "abs(a)", "folded": "min(abs(a), 1 / abs(a))", "steep": "abs(a) > 1"}
+VERDICTS = {
+    "better": "better",
+    "worse": "worse",
+    "same": "no difference that matters",
+    "unclear": "not clear",
+}
 WORDS = {
     "better": "seen here",
     "worse": "opposite seen here",
@@ -338,9 +323,7 @@ def pairs_table(runs: Sequence[Run]) -> str:
             low, high = difference.narrow
             words = f"{name(one)} minus {name(other)}"
             narrow, rate = f"{low:+.4f} to {high:+.4f}", f"{difference.rate:.4f}"
-            here = "no difference that matters" if difference.verdict == "same" else "not clear"
-            if difference.verdict in ("better", "worse"):
-                here = difference.verdict
+            here = VERDICTS[difference.verdict]
             rows.append([words, f"{steps:,}", str(difference), narrow, rate, here])
     return markdown(head, rows)
 
@@ -362,14 +345,14 @@ def answer(runs: Sequence[Run]) -> str:
     changes = [trend(runs, steps) for steps in (MIDDLE, LONG)]
     falls = all(change and change.high < 0 for change in changes)
     rises = all(change and change.low > 0 for change in changes)
-    trends = f"{MIDDLE:,} and {LONG:,} steps"
     depth = "fall with depth" if falls else "rise with depth" if rises else "have no clear trend"
     statements = []
     for words, one, other in STATEMENTS:
         difference = str(gap(runs, one, other, MIDDLE) or "a run diverged")
         statements.append([words, difference, WORDS[verdict(runs, one, other, MIDDLE)]])
     table = markdown(["public statement", f"difference at {MIDDLE:,} steps", "verdict"], statements)
-    return f"{learned} **Learned slopes {depth}** at {trends}.\n\n{pairs_table(runs)}\n{table}"
+    first = f"{learned} **Learned slopes {depth}** at {MIDDLE:,} and {LONG:,} steps."
+    return f"{first}\n\n{pairs_table(runs)}\n{table}"
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -378,7 +361,7 @@ def page(runs: Sequence[Run]) -> str:
         raise InputError(f"the runs are of several texts: {listed(texts)}; keep those of one")
     hours = sum(run["seconds"] for run in runs) / 3600
     about = f"{len(runs)} runs, {hours:.1f} core-hours; sha256 of the text: {texts[0]}...\n"
-    parts = [HEAD, f"## Answer\n\n{answer(runs)}\n{NOTES}", "## Losses\n", about]
+    parts = [HEAD, f"## Answer\n\n{answer(runs)}\n{NOTES.read_text()}", "## Losses\n", about]
     parts += [f"### {steps:,} steps\n\n{losses_table(runs, steps)}" for steps in SEEDS]
     parts.append(
         f"## Learned slopes\n\nMeans over the hidden units of each block.\n\n{slopes_table(runs)}"
