@@ -12,7 +12,7 @@ from conftest import compose_config
 from made_up import altered, training
 from made_up_claims import DESCRIBED
 from rectifiers.claims.claims import PLACE, claims
-from rectifiers.claims.criteria import EARLIER, check_criteria, criterion
+from rectifiers.claims.criteria import EARLIER, check_criteria, criterion, restrictions
 from rectifiers.results.origin import machine_of
 from rectifiers.runs.identity import run_id, science
 from refusals import refused
@@ -69,6 +69,17 @@ def test_arm_chosen_after_its_runs_is_refused() -> None:
     assert criterion(then) == criterion(TEXT)
     with refused(r"claim/mean_response: arm prelu .* commit old.*first_seed: 40"):
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
+
+
+@pytest.mark.parametrize("dropped", ["undecided", "neighbours.prelu: other"])
+def test_what_makes_a_verdict_careful_is_not_taken_away(dropped: str) -> None:
+    key, _, arm = dropped.partition(".")
+    given = "{prelu: [other]}" if arm else "its rates differ"
+    careful = TEXT.replace("  seeds: 20", f"  {key}: {given}\n  seeds: 20")
+    assert criterion(careful) == criterion(TEXT)
+    with refused(rf"claim/mean_response has lost {dropped}, .*commit old"):
+        check_criteria([(CLAIM, runs(old=3))], committed(old=careful))
+    assert restrictions(TEXT) == set() < restrictions(careful)  # it may be added, for a run of TEXT
 
 
 def test_older_arm_may_precede_its_claim() -> None:

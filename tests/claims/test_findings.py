@@ -16,6 +16,7 @@ from rectifiers.claims.documents import (
     answer_rows,
     claims_page,
     counts_table,
+    independent_groups,
     lessons_page,
     pages,
 )
@@ -42,7 +43,7 @@ def test_a_row_has_words_evidence_and_verdict(made_up) -> None:
     assert (question, paper) == ("Which?", "That.")
     assert words == "Yes: it lowers the error by 1 (0.912 to 1.09), n = 5."
     assert evidence.endswith("(claims/made_up/figure.svg)")
-    assert verdict == "seen here ([made_up](claims/made_up/page.md))"
+    assert verdict == "seen here at one length ([made_up](claims/made_up/page.md))"
     lost = [altered(run, LOST) if run.seed == 0 else run for run in runs(DOWN, BASE)[:1]]
     result = answer(made_up(), [*lost, *runs(DOWN, BASE)[1:]])
     words = row(result, "{{ trained[0].changes('it') }}; {{ lost }} diverged")[2]
@@ -96,7 +97,9 @@ def test_readme_shows_what_is_judged_and_says_what_is_not(made_up) -> None:
     assert second[:2] == ["", seen]
     assert (says, seen) == ("Which?", "It lowers the error by 1 (0.912 to 1.09), n = 5.")
     assert "steps" in where
-    assert link == "[seen here](results/claims/made_up/page.md)"
+    assert link == "[seen here at one length](results/claims/made_up/page.md)"
+    (*_, link), _ = readme_rows({**entry, "exploratory": True}, by_name)
+    assert link == "[exploratory](results/claims/made_up/page.md)"  # the words are of no test
 
     ((_, seen, where, link),) = readme_rows({"says": "Which?", "find": {"empty": words}}, by_name)
     assert not re.search(r"\d", seen + where)
@@ -117,6 +120,29 @@ def test_readme_leaves_out_what_no_control_ran_for(made_up) -> None:
             assert ("Which?" in readme_tables([found], records)["paper"]) is is_shown
             alike = answer(made_up(), made)  # compares no activations
             assert "Which?" in readme_tables([alike], records)["paper"]
+
+
+@pytest.mark.parametrize(
+    ("runs_of_claims", "groups"),
+    [([], 0), (["ab", "cd"], 2), (["ab", "bc", "d"], 2), (["ab", "cd", "bc"], 1), (["a", "a"], 1)],
+)
+def test_claims_that_share_runs_count_as_one(made_up, runs_of_claims, groups: int) -> None:
+    made = {name: record("better", seed, 5.0) for seed, name in enumerate("abcd")}
+    results = [
+        ClaimResult(made_up(), Verdict.SUPPORTED, records=[made[name] for name in names])
+        for names in runs_of_claims
+    ]
+    assert independent_groups(results) == groups
+
+
+def test_page_says_where_machines_differ_within_a_seed(made_up) -> None:
+    elsewhere = {"provenance.machine.cpu": "another"}
+    assert "different processors" not in claim_page(answer(made_up(), runs(DOWN, BASE)), [])
+    made = [
+        altered(run, elsewhere) if run.seed == 0 and run.science["optim"]["lr"] == 5 else run
+        for run in runs(DOWN, BASE)
+    ]
+    assert "In 1 of 5 seeds the arms ran on different" in claim_page(answer(made_up(), made), [])
 
 
 def test_all_claims_have_a_page() -> None:
@@ -155,9 +181,9 @@ def test_notes_statements_are_kept_by_what_there_is() -> None:
 
 
 def test_report_has_negative_results_first() -> None:
-    negative, positive = (RESULTS / "REPORT.md").read_text().split("### Seen here")
+    negative, _, positive = (RESULTS / "REPORT.md").read_text().partition("### Seen here")
     rows = (RESULTS / "FINDINGS.md").read_text()
-    names = re.findall(r"opposite seen here \(\[(\w+)\]", rows)
+    names = re.findall(r"opposite seen here(?: at one length)? \(\[(\w+)\]", rows)
     assert names
     for name in names:
         assert f"[{name}]" in negative.partition("## Results")[2], name
@@ -241,9 +267,11 @@ def test_claims_are_counted_by_size_and_without_lessons(made_up) -> None:
     ]
     with patch("rectifiers.claims.readme.load_yaml", return_value={"paper": [], "found": []}):
         count = readme_tables(results, [])["count"]
-    assert count == "All 2 claims of the paper on images of 32 px and more: 2 opposite seen here.\n"
+    words = "All 2 claims of the paper on images of 32 px and more: 2 opposite seen here. Of the 0 "
+    assert count.startswith(words)
+    assert "the 2 with a verdict fall into 1 groups" in count
     lines = counts_table(results).splitlines()
-    assert lines[0] == "| images | whose claim | opposite seen here | seen here |"
+    assert lines[0] == "| images | whose claim | opposite seen here | seen here at one length |"
     assert lines[2:] == [
         "| 32 px and more | the paper's | 2 |  |",
         "| 16 px and less | our own |  | 1 |",

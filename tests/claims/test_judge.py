@@ -20,7 +20,6 @@ from rectifiers.claims.judge import (
     answer,
     combine_verdicts,
     judge,
-    median_interval,
 )
 from rectifiers.results.statistics import mean_of, t_interval
 from rectifiers.runs.record import TrainingRecord
@@ -92,15 +91,6 @@ def test_a_share_is_judged_by_its_exact_interval(values: list[float], verdict: V
     assert (found.low, found.high) == pytest.approx((exact.low, exact.high))
 
 
-def test_median_interval_is_of_order_statistics() -> None:
-    assert median_interval([6.0, 1, 3, 2, 5, 4], 0.95) == (1, 6)  # all but 2/64
-    assert median_interval(list(range(10)), 0.95) == (1, 8)  # the table of the sign test: 2 of 10
-    # 2/32 is more than 5 %
-    assert median_interval([1.0, 2, 3, 4, 5], 0.95) == (-math.inf, math.inf)
-    low, high = median_interval(list(range(20)), 0.95)
-    assert (low, high) == (5, 14)  # 6th and 15th
-
-
 def test_ties_make_no_median_significant() -> None:
     assert judge([0.0] * 6, 6, MEDIAN).verdict is Verdict.INCONCLUSIVE
     assert judge([13.0] * 6, 6, MEDIAN).verdict is Verdict.SUPPORTED
@@ -144,9 +134,61 @@ def test_too_few_seeds_are_no_verdict(statistic: str) -> None:
 
 def test_claim_is_supported_by_all_its_tests() -> None:
     few, no = Verdict.TOO_FEW, Verdict.NOT_RUN
-    table = [([S, S], S), ([S, N], N), ([S, N, C], C), ([C, few], few), ([S, no], few)]
+    table = [([S, S], S), ([S, N], N), ([S, N, C], C), ([N, few], few), ([S, no], few)]
+    table += [([C, few], C), ([C, no, S], C)]  # whatever the others would show
     for parts, whole in (*table, ([no, no], no)):
         assert combine_verdicts(parts) is whole
+
+
+ERROR = {"says": "x", "measure": "error", "of": "better", "minus": "worse"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "epochs", "words"),
+    [
+        ({}, 3, "seen here at one length"),
+        ({}, 2, "seen here"),  # one arm trains for less
+        ({"of": "worse", "minus": "better"}, 3, "opposite seen here at one length"),
+        ({"measure": "final"}, 3, "seen here"),  # no error
+        (
+            {"supported": {"below": 0.6}, "contradicted": {"above": 0.6}},
+            3,
+            "seen here",
+        ),  # not higher
+        ({"supported": {"within": [-2, 1]}, "contradicted": {"outside": [-2, 1]}}, 3, "seen here"),
+        ({"supported": {"below": -0.9}}, 3, "not clear here"),
+    ],
+)
+def test_a_lower_error_at_one_length_is_named(
+    made_up, monkeypatch, changed: dict, epochs: int, words: str
+) -> None:
+    regions = {"supported": {"below": -0.2}, "contradicted": {"above": 0}}
+    losses = {"measure": "final", "with": {"key": "val/top1_error_pct"}}
+    given = ERROR | regions | (losses if "measure" in changed else changed)
+    claim = made_up(tests=[given])
+    better = runs([x - 1 + x / 50 for x in BASE], [])
+    better = [altered(run, {"science.trainer.max_epochs": epochs}) for run in better]
+    worse = runs([], BASE)
+    arms = {"better": archive.arm_of(better[0]), "worse": archive.arm_of(worse[0])}
+    monkeypatch.setattr(archive, "arm_hashes", lambda: {"made_up": arms})
+    found = answer(claim, better + worse)
+    assert found.shown() == words
+    page = claim_page(found, better + worse)
+    assert ("At one length" in page) is words.endswith("length")
+
+
+def test_what_has_not_run_is_said_beside_what_decides(made_up) -> None:
+    later = ERROR | {
+        "of": "another",
+        "minus": "better",
+        "supported": {"below": -1},
+        "contradicted": {"above": 0},
+    }
+    opposite = later | {"of": "worse"}
+    arms = {"better": ["optim.lr=1"], "worse": [], "another": ["optim.lr=3"]}
+    found = answer(made_up(arms=arms, tests=[opposite, later]), runs([x - 1 for x in BASE], BASE))
+    assert found.verdict is Verdict.CONTRADICTED
+    assert found.deciding_part() == "1 of 2 tests; 1 not run"
 
 
 DRAWS = 4000

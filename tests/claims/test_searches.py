@@ -112,8 +112,20 @@ def test_what_a_claim_is_judged_by_can_choose() -> None:
 def test_a_rate_other_than_the_best_is_refused() -> None:
     check_rates(claim_with(SEARCH), runs("relu", 30.0, 20.0, 40.0))
     check_rates(claim_with(SEARCH), runs("relu", 10.0, 20.0))
-    with refused(r"claim/made_up: arm relu is to have.*give"):
-        check_rates(claim_with(SEARCH), runs("relu", 10.0, 20.0, 40.0))
+    with refused(r"claim/made_up: arm prelu is to have.*give"):
+        check_rates(claim_with(SEARCH), runs("prelu", 30.0, 20.0, 40.0))
+
+
+@pytest.mark.parametrize("errors", [(10.0, 20.0, 40.0), (40.0, 30.0, 20.0), (10.0, None, None)])
+def test_a_best_rate_without_a_neighbour_needs_a_reason(errors: tuple[float | None, ...]) -> None:
+    made = runs("prelu", *errors)
+    rate = f"optim.lr={best(SEARCH, 'prelu', made):g}"
+    claim = claim_with(SEARCH)
+    claim = claim.model_copy(update={"arms": {"prelu": ("activation=prelu", rate)}})
+    with refused(r"best rate of arm prelu, 0.*is an end of its grid; give .*more_rates"):
+        check_rates(claim, made)
+    said = SEARCH.model_copy(update={"ends": {"prelu": "it trains at no rate"}})
+    check_rates(claim.model_copy(update={"search": said}), made)
 
 
 def test_arm_is_the_best_of_its_alternatives() -> None:

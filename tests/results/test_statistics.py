@@ -8,6 +8,7 @@ from rectifiers.results.statistics import (
     holm,
     mcnemar,
     mean_of,
+    median_interval,
     zero_mean_p,
 )
 
@@ -30,6 +31,15 @@ def test_the_interval_of_a_mean_is_students() -> None:
     single = mean_of([3.0])
     assert math.isnan(single.low + single.high)
     assert (found.excludes_zero, single.excludes_zero) == (True, False)
+
+
+def test_median_interval_is_of_order_statistics() -> None:
+    assert median_interval([6.0, 1, 3, 2, 5, 4], 0.95) == (1, 6)  # all but 2/64
+    assert median_interval(list(range(10)), 0.95) == (1, 8)  # the table of the sign test: 2 of 10
+    # 2/32 is more than 5 %
+    assert median_interval([1.0, 2, 3, 4, 5], 0.95) == (-math.inf, math.inf)
+    low, high = median_interval(list(range(20)), 0.95)
+    assert (low, high) == (5, 14)  # 6th and 15th
 
 
 def test_mcnemar_is_an_exact_binomial_test() -> None:

@@ -18,6 +18,7 @@ from rectifiers.claims.judge import ClaimResult, Description, TestResult, Verdic
 from rectifiers.claims.searches import best_rate, rate_means
 from rectifiers.results.documents import TEXT, listed, literal, markdown, render, without_html
 from rectifiers.results.frame import SAME_IMAGES, length_of
+from rectifiers.results.origin import machine_of
 from rectifiers.runs.identity import arm_hash
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
@@ -63,6 +64,7 @@ def claim_page(result: ClaimResult, records: Sequence[TrainingRecord]) -> str:
         source=_with_links(result.claim.source),
         note=_with_links(result.claim.note),
         has_figure=has_figure(result),
+        machines=_machines(result),
         lacks_identity=lacks_identity(result, records),
         beside_identity=beside_identity(result, records),
         command=f"{COMMAND} {result.claim.name}",
@@ -85,6 +87,22 @@ def reason(result: ClaimResult) -> str:
         return f": there are runs of {runs} of the {claim.seeds} seeds that a verdict needs"
     says = "; ".join(test.comparison.says for test in tests)
     return f" in {len(tests)} of {len(result.tests)} tests: {says}" if tests else ""
+
+
+def _machines(result: ClaimResult) -> str:
+    """On which processors the runs of a seed were made, if on several."""
+    arms = {arm for test in result.tests for arm in test.comparison.arms()}
+    by_seed: dict[int, set[str]] = {}
+    for arm, runs in runs_of(result.claim, result.records).items():
+        for seed, run in runs.items() if arm in arms else ():
+            by_seed.setdefault(seed, set()).add(machine_of(run))
+    mixed = sum(len(machines) > 1 for machines in by_seed.values())
+    if not mixed:
+        return ""
+    return (
+        f"In {mixed} of {len(by_seed)} seeds the arms ran on different processors or threads, "
+        "which round differently."
+    )
 
 
 def has_figure(result: ClaimResult) -> bool:

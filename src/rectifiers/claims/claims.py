@@ -46,6 +46,8 @@ class Search(Measured):
     settings: JsonObject = Field(default=VAL_ERROR, alias="with")
     more_rates: Mapping[str, tuple[Annotated[float, Field(gt=0)], ...]] = Field(default={})
     """By arm, further rates: a grid grows where its best rate was an end."""
+    ends: Mapping[str, str] = Field(default={})
+    """By arm, why its best rate may be an end of its grid, as where it trains at no rate."""
     others: Mapping[str, Mapping[str, tuple[str, ...]]] = Field(default={})
     """By arm, what was searched beside it and lost, such as other slopes: arms by name."""
 
@@ -62,6 +64,10 @@ class Search(Measured):
             for rate in self.rates_of(arm):
                 named_runs[name_of(arm, rate)] = [*others, f"{RATE}{rate:g}", *self.overrides]
         return named_runs
+
+    def named_arms(self) -> list[str]:
+        """Return the arms of which it says more than of others."""
+        return [*self.others, *self.more_rates, *self.ends]
 
     def with_others(self, arms: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
         """Return a claim's `arms`, each followed by those that it was chosen from."""
@@ -137,7 +143,7 @@ class Claim(Section):
     def _check(self) -> "Claim":
         used = [("test", arm) for test in self.tests for arm in test.arms()]
         if self.search:
-            used += [("search", arm) for arm in (*self.search.others, *self.search.more_rates)]
+            used += [("search", arm) for arm in self.search.named_arms()]
         used += [("list of older arms", arm) for arm in self.older]
         used += [("arm_seeds", arm) for arm in self.arm_seeds]
         beside = [(arm, other) for arm, others in self.neighbours.items() for other in others]

@@ -151,6 +151,11 @@ class Comparison(Measured):
             return f"{self.of} minus {self.minus}"
         return f"{self.of} over {self.over}" if self.over else self.of
 
+    def is_of_errors(self) -> bool:
+        """Return whether it is a difference of two arms' errors."""
+        is_difference = self.minus is not None and self.since is None
+        return is_difference and self.measure.startswith("error")
+
     def unit(self) -> str:
         """Return the unit of the effect; empty where it has none."""
         unit = "" if self.over else unit_of(self.measure, self.settings)

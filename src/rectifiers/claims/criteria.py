@@ -67,6 +67,11 @@ def _check_commits_of_runs(claim: Claim, present: str, runs: Runs, read: Read) -
                 f"{commit[:8]}, which ran its seed {seed}, does not hold; what changes after a "
                 f"run needs other seeds: {_other_seeds(claim)}"
             )
+        elif dropped := restrictions(then) - restrictions(present):
+            raise InputError(
+                f"claim/{claim.name} has lost {min(dropped)}, which commit {commit[:8]} holds, "
+                f"which ran its seed {seed}; give it back, or {_other_seeds(claim)}"
+            )
         elif _arms(then).get(arm) != _arms(present)[arm]:
             raise InputError(
                 f"claim/{claim.name}: arm {arm} has other overrides than in commit "
@@ -90,7 +95,7 @@ def _check_earlier_answers(
         then = _claim_file(claim, commit, read)
         if row["run"] not in names or then is None:
             continue
-        if criterion(then) != criterion(present):
+        if criterion(then) != criterion(present) or restrictions(then) - restrictions(present):
             raise InputError(
                 f"claim/{claim.name} was answered in commit {commit[:8]} by its seed "
                 f"{row['seed']} under another criterion or number of seeds, and a run that "
@@ -155,3 +160,13 @@ def criterion(text: str) -> list[JsonObject]:
     runs = {field: claim.get(field, default) for field, default in RUN_FIELDS.items()}
     tests = claim.get("tests", [])
     return [runs, *({field: test.get(field) for field in CRITERION_FIELDS} for test in tests)]
+
+
+@functools.cache
+def restrictions(text: str) -> frozenset[str]:
+    """Return what makes a claim's verdict more careful, of its file, which may be added after its
+    runs and not taken away: `undecided`, and the arms' `neighbours`."""
+    claim = (load_yaml(text) or {}).get("claim") or {}
+    beside = (claim.get("neighbours") or {}).items()
+    found = {f"neighbours.{arm}: {other}" for arm, others in beside for other in others}
+    return frozenset(found | {"undecided"} if claim.get("undecided") else found)

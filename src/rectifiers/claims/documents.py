@@ -129,7 +129,7 @@ def _lesson(result: ClaimResult) -> JsonObject:
         "name": result.claim.name,
         "statement": result.claim.statement,
         "sentence": result.claim.lesson,
-        "verdict": result.verdict.shown,
+        "verdict": result.shown(),
         "part": result.deciding_part(),
         "is_check": result.claim.is_check,
         "setting": scale(result),
@@ -199,8 +199,10 @@ def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
     by_name = {result.claim.name: result for result in results}
     texts = {}
     for entry in load_yaml(path.read_text()):
-        rows = answers(entry["find"], by_name)
-        found = [f"{words or 'Not judged yet'}: {verdict}" for _, words, verdict in rows]
+        found = []
+        for name, words, verdict in answers(entry["find"], by_name):
+            facts = f", {scale(by_name[name])}" if words else ""
+            found.append(f"{words or 'Not judged yet'}: {verdict}{facts}")
         ours = ". ".join(found) or entry.get("ours") or "No claim tests this"
         texts[entry["question"]] = f"**The paper:** {entry['paper']} **Ours:** {ours}."
     return texts
@@ -209,7 +211,7 @@ def conclusions(results: Iterable[ClaimResult]) -> dict[str, str]:
 def _linked(result: ClaimResult) -> str:
     name, part = result.claim.name, result.deciding_part()
     where = f", {part}" if part else ""
-    return f"{result.verdict.shown} ([{name}](claims/{name}/page.md){where})"
+    return f"{result.shown()} ([{name}](claims/{name}/page.md){where})"
 
 
 def _in_words(text: str, result: ClaimResult) -> str:
@@ -240,12 +242,13 @@ def report_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
             name = result.claim.name
             words = _in_words(entry["find"][name], result)
             asked = entry["question"] + ASKERS[entry["whose"]]
-            where = f"[{name}](claims/{name}/page.md): {scale(result)}"
+            part = f" ({result.deciding_part()})" if result.deciding_part() else ""
+            where = f"[{name}](claims/{name}/page.md){part}: {scale(result)}"
             lines.setdefault(name, f"{asked} {words} {where}.")
 
     groups: dict[str, list[str]] = {}
     for result in in_order([by_name[name] for name in lines]):
-        groups.setdefault(result.verdict.shown, []).append(lines[result.claim.name])
+        groups.setdefault(result.shown(), []).append(lines[result.claim.name])
     return render(
         "report",
         verdict=lambda name: _linked(by_name[name]) if name in by_name else "not a claim",
@@ -266,23 +269,16 @@ def _effort(records: Iterable[TrainingRecord]) -> dict[str, str]:
     """What REPORT.md says of the runs that are no lessons: their number, hours, machines, data."""
     lessons = {claim.name for claim in claims() if claim.lesson}
     runs = [record for record in records if owner(record) not in lessons]
-    cpu_s = gpu_s = 0.0
-    machines = set()
+    hours: dict[str, float] = {}
     for run in runs:
         machine = run.provenance.machine
-        if machine.device == "cpu":
-            cpu_s += run.wall_s
-            machines.add(machine.cpu)
-        else:
-            gpu_s += run.wall_s
-            machines.add(machine.device)
+        name = machine.cpu if machine.device == "cpu" else machine.device
+        hours[name] = hours.get(name, 0) + run.wall_s / 3600
 
     data = Counter(map(data_of, runs))
     return {
         "runs": f"{len(runs):,}",
-        "cpu_hours": f"{cpu_s / 3600:.0f}",
-        "gpu_hours": f"{gpu_s / 3600:.1f}",
-        "machines": listed(sorted(machines)),
+        "hours": listed([f"{name} {took:.1f} hours" for name, took in sorted(hours.items())]),
         "data": ", ".join(f"{name} {count:,}" for name, count in data.most_common()),
     }
 
@@ -297,6 +293,7 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
         count=len(evidence),
         counts=counts_table(results),
         judged=len(judged),
+        groups=independent_groups(judged),
         supported=sum(max(t.comparison.chance() for t in r.tests) for r in judged),
         contradicted=sum(0.025 * len(result.tests) for result in judged),
         rows=markdown(head, map(_claim_row, in_order(evidence))),
@@ -305,24 +302,39 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
 
 def counts_table(results: Iterable[ClaimResult]) -> str:
     """Return how many claims have each verdict, by the size of their images and whose they are."""
-    counted: Counter[tuple[bool, str, Verdict]] = Counter(
-        (is_small(result), result.claim.whose, result.verdict)
-        for result in results
-        if not result.claim.lesson
+    evidence = [result for result in results if not result.claim.lesson]
+    counted: Counter[tuple[bool, str, str]] = Counter(
+        (is_small(each), each.claim.whose, each.shown()) for each in evidence
     )
-    shown = [verdict for verdict in Verdict if any(key[2] is verdict for key in counted)]
+    shown = words_of(evidence)
     rows = []
     for small, images in ((False, "32 px and more"), (True, "16 px and less")):
         for whose, words in WHOSE.items():
             numbers = [counted[small, whose, verdict] for verdict in shown]
             if any(numbers):
                 rows.append([images, words, *(str(number or "") for number in numbers)])
-    return markdown(["images", "whose claim", *(f"{verdict.shown}" for verdict in shown)], rows)
+    return markdown(["images", "whose claim", *shown], rows)
+
+
+def words_of(results: Iterable[ClaimResult]) -> list[str]:
+    """Return the verdicts of claims as pages print them, in the order of CLAIMS.md."""
+    order = {(list(Verdict).index(r.verdict), r.one_length): r.shown() for r in results}
+    return [words for _, words in sorted(order.items())]
+
+
+def independent_groups(results: Iterable[ClaimResult]) -> int:
+    """Return into how many groups claims fall that have no run in common."""
+    groups: list[set[str]] = []
+    for result in results:
+        runs = {record.run for record in result.records}
+        shared = [group for group in groups if group & runs]
+        groups = [group for group in groups if not group & runs] + [runs.union(*shared)]
+    return len(groups)
 
 
 def _claim_row(result: ClaimResult) -> list[str]:
     claim, part = result.claim, result.deciding_part()
-    verdict = f"{result.verdict.shown} ({part})" if part else result.verdict.shown
+    verdict = f"{result.shown()} ({part})" if part else result.shown()
     effects = n = "-"
     if result.records:
         effects = "<br>".join(f"{test.comparison.says}: {test.text()}" for test in result.tests)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-GREEN, RED = "#2a9d5c", "#c0392b"  # what supports, and what contradicts
+GREEN, RED = "#2a9d5c", "#c0392b"  # where the claim is seen, and its opposite
 PICTURED = "cifar_figure3"  # the claim of the README's picture
 TITLE_WIDTH, LABEL_WIDTH = 46, 30  # in letters
 LABELS = {"xavier": "Xavier: Var[w] = 1/n", "he": "He: Var[w] = 2/n"}
@@ -34,7 +34,7 @@ def figure(result: ClaimResult) -> "Figure":
 
     tests = [test for test in result.tests if test.measured]
     drawn = Figure(figsize=(7.2, 0.8 + 2.2 * len(tests)), layout="constrained")
-    drawn.suptitle(f"{result.claim.name}: {result.verdict}")
+    drawn.suptitle(f"{result.claim.name}: {result.shown()}")
     rows = drawn.subplots(len(tests), 2, squeeze=False)
     for test, (seeds, effect) in zip(tests, rows, strict=True):
         _draw_seeds(seeds, test)
@@ -72,14 +72,14 @@ def _draw_effect(axes: "Axes", result: TestResult) -> None:
     axes.set(xlim=(left, right), ylim=(-1, 1), yticks=[])
     unit = f" ({test.unit()})" if test.unit() else ""
     axes.set_xlabel(f"{test.statistic}, {test.compared()}{unit}", fontsize="small")
-    title = f"{finding.verdict}, n = {finding.n}; green supports, red contradicts"
+    title = f"{finding.verdict.shown}, n = {finding.n}; green: seen, red: opposite"
     axes.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize="small")
 
 
 def description(result: ClaimResult) -> str:
     """Return the numbers of the figure as text: of every test its effect with the interval, and
     each seed's measure."""
-    parts = [str(result.verdict)]
+    parts = [result.shown()]
     for tested in result.tests:
         test, finding = tested.comparison, tested.finding
         seeds = ", ".join("/".join(f"{value:.6g}" for value in pair) for pair in tested.measured)

@@ -9,9 +9,9 @@ from statistics import fmean, median
 
 from rectifiers.claims.archive import Runs, arm_of, neighbouring_runs, runs_of
 from rectifiers.claims.claims import Claim, claims
-from rectifiers.claims.comparisons import EQUIVALENCE_LEVEL, FEWEST, LEVEL, Comparison, Test
+from rectifiers.claims.comparisons import EQUIVALENCE_LEVEL, FEWEST, LEVEL, Comparison, Region, Test
 from rectifiers.claims.measures import has_diverged
-from rectifiers.results.statistics import mean_of, t_interval
+from rectifiers.results.statistics import interval_of, mean_of
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
@@ -43,34 +43,6 @@ SHOWN = {
     Verdict.SUPPORTED: "seen here",
 }
 NO_VERDICT = (Verdict.TOO_FEW, Verdict.NOT_RUN)
-
-
-def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
-    """Return the exact interval of the median between two order statistics, for any distribution
-    and for values of which only a bound is known (a loss that was not reached)."""
-    from scipy.stats import quantile_test
-
-    low, high = quantile_test(list(values), p=0.5).confidence_interval(level)
-    return (-math.inf, math.inf) if math.isnan(low) else (float(low), float(high))
-
-
-def share_interval(ones: float, n: int, level: float) -> tuple[float, float]:
-    """Return Clopper and Pearson's exact interval of a share of n."""
-    from scipy.special import betaincinv  # sooner imported than scipy.stats, by half a second
-
-    tail = (1 - level) / 2
-    low = 0.0 if ones == 0 else float(betaincinv(ones, n - ones + 1, tail))
-    high = 1.0 if ones == n else float(betaincinv(ones + 1, n - ones, 1 - tail))
-    return low, high
-
-
-def interval_of(values: Sequence[float], statistic: str, level: float) -> tuple[float, float]:
-    """Return the interval of a statistic, at least `FEWEST` values of which are needed."""
-    if statistic == "mean":
-        return t_interval(values, level)
-    if statistic == "median":
-        return median_interval(values, level)
-    return share_interval(sum(values), len(values), level)
 
 
 @dataclass(frozen=True)
@@ -121,6 +93,8 @@ class Finding:
         much."""
         if self.is_share:
             raise TypeError("this effect is a share of seeds")
+        if not self.n:
+            return "has not run"
         sign = -1 if self.high < 0 else 1
         text = f"{self.text(f' {unit}' if unit else '', sign)}, n = {self.n}"
         if self.rate_step:
@@ -170,7 +144,10 @@ def _exp(number: float) -> float:
 
 
 def combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return a claim's verdict: supported where all tests are, contradicted where one is."""
+    """Return a claim's verdict: supported where all tests are, contradicted where one is, whether
+    or not the others have run."""
+    if Verdict.CONTRADICTED in verdicts:
+        return Verdict.CONTRADICTED
     if set(verdicts) == {Verdict.NOT_RUN}:
         return Verdict.NOT_RUN
     if {Verdict.NOT_RUN, Verdict.TOO_FEW} & set(verdicts):
@@ -250,13 +227,21 @@ def _measured(comparison: Comparison, pairs: Pairs) -> tuple[list[tuple[float, .
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim with its verdict, and the records that it was made from."""
+    """A claim with its verdict, and the records that it was made from.
+
+    one_length: whether an error is said to be lower than another, by runs of one length alone: a
+    lower error may then be no more than faster training."""
 
     claim: Claim
     verdict: Verdict
     tests: Sequence[TestResult] = ()
     descriptions: Sequence[Description] = ()
     records: Sequence[TrainingRecord] = ()
+    one_length: bool = False
+
+    def shown(self) -> str:
+        """Return the verdict as pages print it."""
+        return f"{self.verdict.shown} at one length" if self.one_length else self.verdict.shown
 
     def deciding_tests(self) -> list[TestResult]:
         """Return the tests that give the claim a verdict which the others do not have."""
@@ -266,8 +251,11 @@ class ClaimResult:
 
     def deciding_part(self) -> str:
         """Return how many tests give the verdict, as in `1 of 2 tests`; empty where all do."""
-        tests = self.deciding_tests()
-        return f"{len(tests)} of {len(self.tests)} tests" if tests else ""
+        if not (tests := self.deciding_tests()):
+            return ""
+        missing = sum(test.finding.verdict in NO_VERDICT for test in self.tests)
+        words = f"{len(tests)} of {len(self.tests)} tests"
+        return f"{words}; {missing} not run" if missing else words
 
 
 def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
@@ -286,7 +274,22 @@ def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
     verdict = combine_verdicts([result.finding.verdict for result in tests])
     if claim.undecided and verdict not in NO_VERDICT:
         verdict = Verdict.INCONCLUSIVE
-    return ClaimResult(claim, verdict, tests, descriptions, list(used.values()))
+    one_length = _has_one_length(verdict, tests, runs)
+    return ClaimResult(claim, verdict, tests, descriptions, list(used.values()), one_length)
+
+
+def _has_one_length(verdict: Verdict, tests: Sequence[TestResult], runs: Runs) -> bool:
+    """Whether a test that decides says which of two errors is lower, and all runs of the tests that
+    have run have as many epochs."""
+    if verdict not in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
+        return False
+    says_lower = False
+    for test in (each.comparison for each in tests if each.finding.verdict is verdict):
+        region = _region(verdict, test)
+        says_lower |= test.is_of_errors() and region is not None and not region.holds((0, 0))
+    arms = {arm for each in tests if each.finding.n for arm in each.comparison.arms()}
+    epochs = {run.science["trainer"]["max_epochs"] for arm in arms for run in runs[arm].values()}
+    return says_lower and len(epochs) == 1
 
 
 def _arm(name: str, runs: Runs, records: Sequence[TrainingRecord]) -> Mapping[int, TrainingRecord]:
@@ -362,15 +365,20 @@ def _size(comparison: Comparison, finding: Finding) -> float:
     size = abs(finding.effect)
     if not isinstance(comparison, Test):
         return size
-    regions = {
-        Verdict.SUPPORTED: comparison.supported,
-        Verdict.CONTRADICTED: comparison.contradicted,
-        Verdict.NO_EFFECT: comparison.negligible(),
-    }
-    region = regions.get(finding.verdict)
+    region = _region(finding.verdict, comparison)
     if region is None or not region.holds((0, 0)):
         return size
     return max(size, min(map(abs, region.bounds)))
+
+
+def _region(verdict: Verdict, test: Test) -> Region | None:
+    """Where the interval of a test with this verdict lies, as far as its criterion says."""
+    regions = {
+        Verdict.SUPPORTED: test.supported,
+        Verdict.CONTRADICTED: test.contradicted,
+        Verdict.NO_EFFECT: test.negligible(),
+    }
+    return regions.get(verdict)
 
 
 def _check_protocols(test: Test, records: Sequence[TrainingRecord]) -> None:

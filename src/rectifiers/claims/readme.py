@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rectifiers.claims.claim_page import data_of, is_small, lacks_identity, lengths, size_of
-from rectifiers.claims.documents import answers
-from rectifiers.claims.judge import ClaimResult, Verdict
+from rectifiers.claims.documents import answers, independent_groups, words_of
+from rectifiers.claims.judge import NO_VERDICT, ClaimResult, Verdict
 from rectifiers.results.documents import TEXT, listed, markdown
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.files import load_yaml
@@ -27,14 +27,15 @@ def readme_tables(
     for block, head in heads.items():
         rows = [row for entry in entries[block] for row in readme_rows(entry, by_name, lacking)]
         tables[block] = markdown([head, "what we see (95 % interval)", "where", "page"], rows)
-    return {**tables, "count": _count(results)}
+    return {**tables, "count": _count(results, lacking)}
 
 
 def readme_rows(
     entry: JsonObject, by_name: Mapping[str, ClaimResult], lacking: Collection[str] = ()
 ) -> list[list[str]]:
     """A row for each claim that has a verdict: what is said, what we see, where, and a link with
-    the verdict; one row where none has, or where a page answers; none for claims in `lacking`."""
+    the verdict, or with "exploratory" where the words are of no test; one row where none has, or
+    where a page answers; none for claims in `lacking`."""
     if "page" in entry:
         return [[entry["says"], entry["here"], entry.get("where", ""), f"[page]({entry['page']})"]]
     texts = {name: words for name, words in entry["find"].items() if name not in lacking}
@@ -43,14 +44,16 @@ def readme_rows(
     if not found:
         rows = []
     elif judged:
-        rows = [[words, _where(result), _verdict_link(result)] for words, result in judged]
+        is_judged = not entry.get("exploratory")
+        rows = [[words, _where(each), _verdict_link(each, is_judged)] for words, each in judged]
     else:
         rows = [["Not judged yet.", "", _verdict_link(by_name[found[0][0]])]]
     return [["" if i else entry["says"], *row] for i, row in enumerate(rows)]
 
 
-def _verdict_link(result: ClaimResult) -> str:
-    return f"[{result.verdict.shown}](results/claims/{result.claim.name}/page.md)"
+def _verdict_link(result: ClaimResult, is_judged: bool = True) -> str:
+    words = result.shown() if is_judged else Verdict.EXPLORATORY.shown
+    return f"[{words}](results/claims/{result.claim.name}/page.md)"
 
 
 def _where(result: ClaimResult) -> str:
@@ -64,15 +67,22 @@ def _where(result: ClaimResult) -> str:
     return f"{listed(data)}, {listed(layers)} layers, width {listed(widths)}, {lengths(runs)}"
 
 
-def _count(results: Iterable[ClaimResult]) -> str:
-    """How many of the paper's claims, on images of 32 px and more, have each verdict."""
+def _count(results: Iterable[ClaimResult], lacking: Collection[str]) -> str:
+    """How many of the paper's claims, on images of 32 px and more, have each verdict, how many of
+    those that are seen lack a network without an activation, and how many share no run."""
     papers = [
-        result.verdict
+        result
         for result in results
         if result.claim.whose == "paper" and not result.claim.lesson and not is_small(result)
     ]
-    numbers = Counter(papers)
-    shown = [f"{numbers[verdict]} {verdict.shown}" for verdict in Verdict if numbers[verdict]]
+    numbers = Counter(result.shown() for result in papers)
+    shown = [f"{numbers[words]} {words}" for words in words_of(papers)]
+    seen = [result for result in papers if result.verdict is Verdict.SUPPORTED]
+    unchecked = sum(result.claim.name in lacking for result in seen)
+    judged = [result for result in papers if result.verdict not in NO_VERDICT]
     return (
-        f"All {len(papers)} claims of the paper on images of 32 px and more: {', '.join(shown)}.\n"
+        f"All {len(papers)} claims of the paper on images of 32 px and more: {', '.join(shown)}. "
+        f"Of the {len(seen)} that are seen, {unchecked} lack a network without an activation. Many "
+        f"claims share runs: the {len(judged)} with a verdict fall into "
+        f"{independent_groups(judged)} groups that have no run in common.\n"
     )

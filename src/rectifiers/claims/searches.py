@@ -51,6 +51,13 @@ def check_rates(claim: Claim, runs: Runs) -> None:
                     f"claim/{claim.name}: {other} is better than arm {arm}; exchange them"
                 )
 
+        grid = search.rates_of(arm)
+        if rate in (grid[0], grid[-1]) and arm not in search.ends:
+            raise InputError(
+                f"claim/{claim.name}: the best rate of arm {arm}, {rate:g}, is an end of its grid; "
+                "give rates beyond it in search.more_rates, or say in search.ends why not"
+            )
+
         if not any(x.startswith(RATE) and float(x.removeprefix(RATE)) == rate for x in overrides):
             raise InputError(
                 f"claim/{claim.name}: arm {arm} is to have {RATE}{rate:g}, which its search found "

@@ -54,6 +54,34 @@ def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
     return mean - half, mean + half
 
 
+def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
+    """Return the exact interval of the median between two order statistics, for any distribution
+    and for values of which only a bound is known (a loss that was not reached)."""
+    from scipy.stats import quantile_test
+
+    low, high = quantile_test(list(values), p=0.5).confidence_interval(level)
+    return (-math.inf, math.inf) if math.isnan(low) else (float(low), float(high))
+
+
+def share_interval(ones: float, n: int, level: float) -> tuple[float, float]:
+    """Return Clopper and Pearson's exact interval of a share of n."""
+    from scipy.special import betaincinv  # sooner imported than scipy.stats, by half a second
+
+    tail = (1 - level) / 2
+    low = 0.0 if ones == 0 else float(betaincinv(ones, n - ones + 1, tail))
+    high = 1.0 if ones == n else float(betaincinv(ones + 1, n - ones, 1 - tail))
+    return low, high
+
+
+def interval_of(values: Sequence[float], statistic: str, level: float) -> tuple[float, float]:
+    """Return the interval of a `mean`, a `median`, or the `share` of ones among the values."""
+    if statistic == "mean":
+        return t_interval(values, level)
+    if statistic == "median":
+        return median_interval(values, level)
+    return share_interval(sum(values), len(values), level)
+
+
 def zero_mean_p(values: Sequence[float]) -> float:
     """Return the two-sided p of Student's test that the mean is 0; 1 where equal values, or a
     single one, tell nothing of their spread."""
