@@ -71,15 +71,27 @@ def test_arm_chosen_after_its_runs_is_refused() -> None:
         check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
-@pytest.mark.parametrize("dropped", ["undecided", "neighbours.prelu: other"])
-def test_what_makes_a_verdict_careful_is_not_taken_away(dropped: str) -> None:
-    key, _, arm = dropped.partition(".")
-    given = "{prelu: [other]}" if arm else "its rates differ"
-    careful = TEXT.replace("  seeds: 20", f"  {key}: {given}\n  seeds: 20")
+@pytest.mark.parametrize(
+    ("given", "dropped"),
+    [
+        ("undecided: its rates differ", "undecided"),
+        ("neighbours: {relu: [prelu]}", "neighbour activation=prelu.* of relu"),
+    ],
+)
+def test_what_makes_a_verdict_careful_is_not_taken_away(given: str, dropped: str) -> None:
+    careful = TEXT.replace("  seeds: 20", f"  {given}\n  seeds: 20")
     assert criterion(careful) == criterion(TEXT)
-    with refused(rf"claim/mean_response has lost {dropped}, .*commit old"):
-        check_criteria([(CLAIM, runs(old=3))], committed(old=careful))
-    assert restrictions(TEXT) == set() < restrictions(careful)  # it may be added, for a run of TEXT
+    assert restrictions(TEXT) == set() < restrictions(careful)
+
+    def versions(path: str) -> list[str]:
+        return ["new", "between"] if path == "conf/claim/mean_response.yaml" else []
+
+    texts = committed(old=TEXT, between=careful, new=TEXT)
+    with refused(rf"claim/mean_response has lost {dropped}.*, which commit between holds"):
+        check_criteria([(CLAIM, runs(old=3))], texts, versions)
+    assert check_criteria([(CLAIM, {"prelu": {}})], texts, versions) == set()  # before any run
+    added = committed(old=TEXT, between=TEXT, new=TEXT)
+    assert check_criteria([(CLAIM, runs(old=3))], added, versions) == set()
 
 
 def test_older_arm_may_precede_its_claim() -> None:

@@ -114,8 +114,12 @@ def test_readme_leaves_out_what_no_control_ran_for(made_up) -> None:
     made = runs(DOWN, BASE)
     found = answer(claim, made)
     texts = {"paper": [{"says": "Which?", "find": {"made_up": "It is."}}], "found": []}
-    control = altered(made[0], {"choices.activation": "identity"})
-    for records, is_shown in ((made, False), ([*made, control], True)):
+    controls = [altered(run, {"choices.activation": "identity"}) for run in made[:5]]
+    for records, is_shown in (
+        (made, False),
+        ([*made, *controls[:4]], False),  # too few for an interval
+        ([*made, *controls], True),
+    ):
         with patch("rectifiers.claims.readme.load_yaml", return_value=texts):
             assert ("Which?" in readme_tables([found], records)["paper"]) is is_shown
             alike = answer(made_up(), made)  # compares no activations
@@ -143,6 +147,10 @@ def test_page_says_where_machines_differ_within_a_seed(made_up) -> None:
         for run in runs(DOWN, BASE)
     ]
     assert "In 1 of 5 seeds the arms ran on different" in claim_page(answer(made_up(), made), [])
+    instructions = {"provenance.machine.instructions": "AVX2"}
+    known = [altered(run, instructions) if run.seed == 0 else run for run in runs(DOWN, BASE)]
+    half = [altered(run, instructions) if i == 0 else run for i, run in enumerate(known)]
+    assert "different processors" not in claim_page(answer(made_up(), half), [])  # older records
 
 
 def test_all_claims_have_a_page() -> None:
@@ -217,7 +225,7 @@ def test_page_says_where_no_activation_lacks(made_up, better, measure, px, is_sa
     claim: Claim = made_up(arms={"better": [better], "worse": []})
     test = claim.tests[0].model_copy(update={"measure": measure})
     result = answer(claim.model_copy(update={"tests": (test,)}), runs(DOWN, BASE))
-    elsewhere = without_activation(BASE[:1], px) if px else []
+    elsewhere = without_activation(BASE, px) if px else []
     page = claim_page(result, [*runs(DOWN, BASE), *elsewhere])
     assert ("No activation not run here" in page) is is_said
     assert "No activation not run here" not in claim_page(answer(result.claim, []), elsewhere)
@@ -267,7 +275,7 @@ def test_claims_are_counted_by_size_and_without_lessons(made_up) -> None:
     ]
     with patch("rectifiers.claims.readme.load_yaml", return_value={"paper": [], "found": []}):
         count = readme_tables(results, [])["count"]
-    words = "All 2 claims of the paper on images of 32 px and more: 2 opposite seen here. Of the 0 "
+    words = "All 2 claims of the paper on images of 32 px and more: 2 opposite seen here. Many "
     assert count.startswith(words)
     assert "the 2 with a verdict fall into 1 groups" in count
     lines = counts_table(results).splitlines()

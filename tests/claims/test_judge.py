@@ -140,6 +140,7 @@ def test_claim_is_supported_by_all_its_tests() -> None:
         assert combine_verdicts(parts) is whole
 
 
+DOWN = [x - 1 for x in BASE]
 ERROR = {"says": "x", "measure": "error", "of": "better", "minus": "worse"}
 
 
@@ -149,7 +150,8 @@ ERROR = {"says": "x", "measure": "error", "of": "better", "minus": "worse"}
         ({}, 3, "seen here at one length"),
         ({}, 2, "seen here"),  # one arm trains for less
         ({"of": "worse", "minus": "better"}, 3, "opposite seen here at one length"),
-        ({"measure": "final"}, 3, "seen here"),  # no error
+        ({"measure": "mean_over"}, 3, "seen here"),  # a loss
+        ({"measure": "final"}, 3, "seen here at one length"),
         (
             {"supported": {"below": 0.6}, "contradicted": {"above": 0.6}},
             3,
@@ -163,10 +165,14 @@ def test_a_lower_error_at_one_length_is_named(
     made_up, monkeypatch, changed: dict, epochs: int, words: str
 ) -> None:
     regions = {"supported": {"below": -0.2}, "contradicted": {"above": 0}}
-    losses = {"measure": "final", "with": {"key": "val/top1_error_pct"}}
-    given = ERROR | regions | (losses if "measure" in changed else changed)
+    keys = {"final": {"key": "val/top1_error_pct"}, "mean_over": {"epochs": 2}}
+    with_key = {"with": keys[changed["measure"]]} if "measure" in changed else {}
+    given = ERROR | regions | changed | with_key
     claim = made_up(tests=[given])
-    better = runs([x - 1 + x / 50 for x in BASE], [])
+    better = [
+        record("better", seed, x - 1 + x / 50, losses=(1.0, 0.5, 0.1))
+        for seed, x in enumerate(BASE)
+    ]
     better = [altered(run, {"science.trainer.max_epochs": epochs}) for run in better]
     worse = runs([], BASE)
     arms = {"better": archive.arm_of(better[0]), "worse": archive.arm_of(worse[0])}
@@ -186,9 +192,26 @@ def test_what_has_not_run_is_said_beside_what_decides(made_up) -> None:
     }
     opposite = later | {"of": "worse"}
     arms = {"better": ["optim.lr=1"], "worse": [], "another": ["optim.lr=3"]}
-    found = answer(made_up(arms=arms, tests=[opposite, later]), runs([x - 1 for x in BASE], BASE))
+    found = answer(made_up(arms=arms, tests=[opposite, later]), runs(DOWN, BASE))
     assert found.verdict is Verdict.CONTRADICTED
-    assert found.deciding_part() == "1 of 2 tests; 1 not run"
+    assert found.deciding_part() == "1 of 2 tests; 1 without a verdict"
+    assert found.tests[1].finding.changes("it") == "has not run"
+    some = [record("another", seed, 1.0) for seed in range(2)]
+    found = answer(made_up(arms=arms, tests=[opposite, later]), [*runs(DOWN, BASE), *some])
+    assert found.tests[1].finding.changes("it") == "has too few runs"
+
+
+def test_longer_runs_beside_do_not_hide_one_length(made_up, monkeypatch) -> None:
+    regions = {"supported": {"below": -0.2}, "contradicted": {"above": 0}}
+    short, longer = ERROR | regions, ERROR | regions | {"of": "another"}
+    arms = {"better": ["optim.lr=1"], "worse": [], "another": ["optim.lr=3"]}
+    claim = made_up(arms=arms, tests=[short, longer])
+    made = [record("another", seed, x - 1) for seed, x in enumerate(BASE)]
+    made = [altered(run, {"science.trainer.max_epochs": 2}) for run in made]
+    hashes = {**archive.arm_hashes()["made_up"], "another": archive.arm_of(made[0])}
+    monkeypatch.setattr(archive, "arm_hashes", lambda: {"made_up": hashes})
+    found = answer(claim, [*runs(DOWN, BASE), *made])
+    assert found.shown() == "seen here at one length"
 
 
 DRAWS = 4000

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
@@ -18,9 +19,9 @@ from rectifiers.claims.judge import ClaimResult, Description, TestResult, Verdic
 from rectifiers.claims.searches import best_rate, rate_means
 from rectifiers.results.documents import TEXT, listed, literal, markdown, render, without_html
 from rectifiers.results.frame import SAME_IMAGES, length_of
-from rectifiers.results.origin import machine_of
 from rectifiers.runs.identity import arm_hash
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runs.record_parts import Machine
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.files import load_yaml
 
@@ -90,19 +91,28 @@ def reason(result: ClaimResult) -> str:
 
 
 def _machines(result: ClaimResult) -> str:
-    """On which processors the runs of a seed were made, if on several."""
-    arms = {arm for test in result.tests for arm in test.comparison.arms()}
-    by_seed: dict[int, set[str]] = {}
-    for arm, runs in runs_of(result.claim, result.records).items():
-        for seed, run in runs.items() if arm in arms else ():
-            by_seed.setdefault(seed, set()).add(machine_of(run))
-    mixed = sum(len(machines) > 1 for machines in by_seed.values())
+    """In how many seeds the arms of a test ran on different machines."""
+    runs = runs_of(result.claim, result.records)
+    mixed, seeds = set(), set()
+    for test in result.tests:
+        of_test = [runs[arm] for arm in test.comparison.arms()]
+        for seed in set.intersection(*map(set, of_test)):
+            seeds.add(seed)
+            if _differ([arm[seed].provenance.machine for arm in of_test]):
+                mixed.add(seed)
     if not mixed:
         return ""
     return (
-        f"In {mixed} of {len(by_seed)} seeds the arms ran on different processors or threads, "
+        f"In {len(mixed)} of {len(seeds)} seeds the arms ran on different processors or threads, "
         "which round differently."
     )
+
+
+def _differ(machines: Sequence[Machine]) -> bool:
+    """Whether machines differ; older records do not say which instructions torch used."""
+    places = {(machine.device, machine.cpu, machine.threads) for machine in machines}
+    instructions = {machine.instructions for machine in machines if machine.instructions}
+    return len(places) > 1 or len(instructions) > 1
 
 
 def has_figure(result: ClaimResult) -> bool:
@@ -188,8 +198,10 @@ def _search_cells(search: Search, arm: str, runs: Runs) -> list[str]:
     if best is None:
         return [by_rate, "-"]
     rate, grid = best[1], search.rates_of(arm)
-    is_end = rate in (grid[0], grid[-1])
-    return [by_rate, f"{rate:g}{' (an end of its grid)' if is_end else ''}"]
+    if rate not in (grid[0], grid[-1]):
+        return [by_rate, f"{rate:g}"]
+    why = f": {search.ends[arm]}" if arm in search.ends else ""
+    return [by_rate, f"{rate:g} (an end of its grid{why})"]
 
 
 def _mean(mean: float | None) -> str:
@@ -263,13 +275,15 @@ def _content_px(run: TrainingRecord) -> int:
 
 
 def lacks_identity(result: ClaimResult, records: Iterable[TrainingRecord]) -> bool:
-    """Return whether a claim compares activations by their error, and no network without one has
-    run at its setting, here or for another claim."""
+    """Return whether a claim compares activations by their error, and a network without one has
+    run at its setting, here or for another claim, for fewer seeds than an interval needs."""
     claim = result.claim
     compared = {_activation(claim, arm) for test in _by_error(claim) for arm in test.arms()}
     if len(compared) < 2 or not result.records:
         return False
-    return _settings(result.records).isdisjoint(_settings(filter(_is_identity, records)))
+    controls = {(_setting(run), run.seed) for run in records if _is_identity(run)}
+    seeds = Counter(setting for setting, _ in controls)
+    return all(seeds[setting] < FEWEST["mean"] for setting in _settings(result.records))
 
 
 def beside_identity(result: ClaimResult, records: Sequence[TrainingRecord]) -> list[str]:

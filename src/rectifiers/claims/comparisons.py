@@ -18,6 +18,7 @@ LEVEL = 0.95
 EQUIVALENCE_LEVEL = 0.90  # two one-sided tests at 5 % are one interval of 90 %
 FEWEST = {"mean": 5, "median": 6, "share": 6}  # seeds for which the statistic has an interval
 YES_OR_NO = ("reached", "diverged")  # the measures that are 1 or 0
+ERROR = "top1_error_pct"  # how the keys of errors end
 PROTOCOLS = ("protocol", "other")  # settings of measures that name a test protocol
 
 
@@ -153,8 +154,8 @@ class Comparison(Measured):
 
     def is_of_errors(self) -> bool:
         """Return whether it is a difference of two arms' errors."""
-        is_difference = self.minus is not None and self.since is None
-        return is_difference and self.measure.startswith("error")
+        is_error = self.measure.startswith("error") or str(self.settings.get("key")).endswith(ERROR)
+        return is_error and self.minus is not None and self.since is None
 
     def unit(self) -> str:
         """Return the unit of the effect; empty where it has none."""

@@ -32,10 +32,10 @@ def check_criteria(
     versions: Callable[[str], Iterable[str]] = commits_of,
 ) -> set[str]:
     """Check that every run was made by a commit with the present criterion and the arm's present
-    overrides (who looks first can choose the arm that wins), and that no earlier commit holds an
-    answer of the same run under another criterion: who makes a run again, knowing how it ends, has
-    not made the criterion before it. An arm that the claim calls `older` may have runs of commits
-    without the claim.
+    overrides (who looks first can choose the arm that wins), that no earlier commit holds an
+    answer of the same run under another criterion (who makes a run again, knowing how it ends, has
+    not made the criterion before it), and that the claim has kept all that makes it careful. An arm
+    that the claim calls `older` may have runs of commits without the claim.
 
     read: (commit, path of a file in the checkout) -> its text; None where either is not there.
     versions: a path -> the commits that changed it. Returned are commits that are not known here,
@@ -47,6 +47,8 @@ def check_criteria(
         unknown |= _check_commits_of_runs(claim, present, runs, read)
         rows = list(_committed_rows(claim, read, versions))
         _check_earlier_answers(claim, present, runs, rows, read)
+        if any(runs.values()):
+            _check_restrictions(claim, present, read, versions)
     return unknown
 
 
@@ -66,11 +68,6 @@ def _check_commits_of_runs(claim: Claim, present: str, runs: Runs, read: Read) -
                 f"claim/{claim.name} is judged by a criterion or a number of seeds that commit "
                 f"{commit[:8]}, which ran its seed {seed}, does not hold; what changes after a "
                 f"run needs other seeds: {_other_seeds(claim)}"
-            )
-        elif dropped := restrictions(then) - restrictions(present):
-            raise InputError(
-                f"claim/{claim.name} has lost {min(dropped)}, which commit {commit[:8]} holds, "
-                f"which ran its seed {seed}; give it back, or {_other_seeds(claim)}"
             )
         elif _arms(then).get(arm) != _arms(present)[arm]:
             raise InputError(
@@ -95,11 +92,26 @@ def _check_earlier_answers(
         then = _claim_file(claim, commit, read)
         if row["run"] not in names or then is None:
             continue
-        if criterion(then) != criterion(present) or restrictions(then) - restrictions(present):
+        if criterion(then) != criterion(present):
             raise InputError(
                 f"claim/{claim.name} was answered in commit {commit[:8]} by its seed "
                 f"{row['seed']} under another criterion or number of seeds, and a run that "
                 f"is made again is no new one: {_other_seeds(claim)}"
+            )
+
+
+def _check_restrictions(
+    claim: Claim, present: str, read: Read, versions: Callable[[str], Iterable[str]]
+) -> None:
+    """Check that the claim's file, whose text is `present`, has every restriction that any of its
+    commits has."""
+    kept = restrictions(present)
+    for commit in versions(f"{FOLDERS[0]}/{claim.name}.yaml"):
+        then = _claim_file(claim, commit, read)
+        if then is not None and (dropped := restrictions(then) - kept):
+            raise InputError(
+                f"claim/{claim.name} has lost {min(dropped)}, which commit {commit[:8]} holds; "
+                f"give it back, or {_other_seeds(claim)}"
             )
 
 
@@ -165,8 +177,12 @@ def criterion(text: str) -> list[JsonObject]:
 @functools.cache
 def restrictions(text: str) -> frozenset[str]:
     """Return what makes a claim's verdict more careful, of its file, which may be added after its
-    runs and not taken away: `undecided`, and the arms' `neighbours`."""
+    runs and not taken away: `undecided`, and the overrides of the arms' `neighbours`."""
     claim = (load_yaml(text) or {}).get("claim") or {}
-    beside = (claim.get("neighbours") or {}).items()
-    found = {f"neighbours.{arm}: {other}" for arm, others in beside for other in others}
+    beside, arms = claim.get("neighbours") or {}, _arms(text)
+    found = {
+        f"neighbour {' '.join(arms.get(other, ()))} of {arm}"
+        for arm, others in beside.items()
+        for other in others
+    }
     return frozenset(found | {"undecided"} if claim.get("undecided") else found)

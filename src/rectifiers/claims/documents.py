@@ -346,4 +346,5 @@ def _claim_row(result: ClaimResult) -> list[str]:
 def in_order(results: Sequence[ClaimResult]) -> list[ClaimResult]:
     """Return the contradicted first, then what is inconclusive, and those without a verdict
     last."""
-    return sorted(results, key=lambda r: (list(Verdict).index(r.verdict), r.claim.name))
+    order = list(Verdict)
+    return sorted(results, key=lambda r: (order.index(r.verdict), r.one_length, r.claim.name))

@@ -11,6 +11,7 @@ from rectifiers.claims.archive import Runs, arm_of, neighbouring_runs, runs_of
 from rectifiers.claims.claims import Claim, claims
 from rectifiers.claims.comparisons import EQUIVALENCE_LEVEL, FEWEST, LEVEL, Comparison, Region, Test
 from rectifiers.claims.measures import has_diverged
+from rectifiers.results.frame import length_of
 from rectifiers.results.statistics import interval_of, mean_of
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -93,8 +94,8 @@ class Finding:
         much."""
         if self.is_share:
             raise TypeError("this effect is a share of seeds")
-        if not self.n:
-            return "has not run"
+        if self.verdict in NO_VERDICT:
+            return "has too few runs" if self.n else "has not run"
         sign = -1 if self.high < 0 else 1
         text = f"{self.text(f' {unit}' if unit else '', sign)}, n = {self.n}"
         if self.rate_step:
@@ -229,8 +230,8 @@ def _measured(comparison: Comparison, pairs: Pairs) -> tuple[list[tuple[float, .
 class ClaimResult:
     """A claim with its verdict, and the records that it was made from.
 
-    one_length: whether an error is said to be lower than another, by runs of one length alone: a
-    lower error may then be no more than faster training."""
+    one_length: whether a test that decides finds one of two errors lower, by runs of one length
+    alone: a lower error may then be no more than faster training."""
 
     claim: Claim
     verdict: Verdict
@@ -255,7 +256,7 @@ class ClaimResult:
             return ""
         missing = sum(test.finding.verdict in NO_VERDICT for test in self.tests)
         words = f"{len(tests)} of {len(self.tests)} tests"
-        return f"{words}; {missing} not run" if missing else words
+        return f"{words}; {missing} without a verdict" if missing else words
 
 
 def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
@@ -274,22 +275,19 @@ def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
     verdict = combine_verdicts([result.finding.verdict for result in tests])
     if claim.undecided and verdict not in NO_VERDICT:
         verdict = Verdict.INCONCLUSIVE
-    one_length = _has_one_length(verdict, tests, runs)
+    decides = [result for result in tests if result.finding.verdict is verdict]
+    one_length = any(_says_lower_error_at_one_length(result, runs) for result in decides)
     return ClaimResult(claim, verdict, tests, descriptions, list(used.values()), one_length)
 
 
-def _has_one_length(verdict: Verdict, tests: Sequence[TestResult], runs: Runs) -> bool:
-    """Whether a test that decides says which of two errors is lower, and all runs of the tests that
-    have run have as many epochs."""
-    if verdict not in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
+def _says_lower_error_at_one_length(result: TestResult, runs: Runs) -> bool:
+    """Whether a test finds one of two errors lower, and all its runs train for as many steps."""
+    test, finding = result.comparison, result.finding
+    if finding.verdict not in (Verdict.SUPPORTED, Verdict.CONTRADICTED) or not test.is_of_errors():
         return False
-    says_lower = False
-    for test in (each.comparison for each in tests if each.finding.verdict is verdict):
-        region = _region(verdict, test)
-        says_lower |= test.is_of_errors() and region is not None and not region.holds((0, 0))
-    arms = {arm for each in tests if each.finding.n for arm in each.comparison.arms()}
-    epochs = {run.science["trainer"]["max_epochs"] for arm in arms for run in runs[arm].values()}
-    return says_lower and len(epochs) == 1
+    region = _region(finding.verdict, test)
+    lengths = {length_of(run) for arm in test.arms() for run in runs[arm].values()}
+    return region is not None and not region.holds((0, 0)) and len(lengths) == 1
 
 
 def _arm(name: str, runs: Runs, records: Sequence[TrainingRecord]) -> Mapping[int, TrainingRecord]:

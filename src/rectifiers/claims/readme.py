@@ -52,8 +52,12 @@ def readme_rows(
 
 
 def _verdict_link(result: ClaimResult, is_judged: bool = True) -> str:
-    words = result.shown() if is_judged else Verdict.EXPLORATORY.shown
-    return f"[{words}](results/claims/{result.claim.name}/page.md)"
+    """A link with the verdict, and how many of several tests give it."""
+    page = f"(results/claims/{result.claim.name}/page.md)"
+    if not is_judged:
+        return f"[{Verdict.EXPLORATORY.shown}]{page}"
+    part = result.deciding_part()
+    return f"[{result.shown()}]{page}" + (f" ({part})" if part else "")
 
 
 def _where(result: ClaimResult) -> str:
@@ -78,11 +82,18 @@ def _count(results: Iterable[ClaimResult], lacking: Collection[str]) -> str:
     numbers = Counter(result.shown() for result in papers)
     shown = [f"{numbers[words]} {words}" for words in words_of(papers)]
     seen = [result for result in papers if result.verdict is Verdict.SUPPORTED]
-    unchecked = sum(result.claim.name in lacking for result in seen)
+    unchecked = [
+        f"[{result.claim.name}](results/claims/{result.claim.name}/page.md)"
+        for result in seen
+        if result.claim.name in lacking
+    ]
+    without = (
+        f"Of the {len(seen)} that are seen, {len(unchecked)} compare activations without enough "
+        f"runs of a network that has none ({listed(unchecked)}). "
+    )
     judged = [result for result in papers if result.verdict not in NO_VERDICT]
     return (
         f"All {len(papers)} claims of the paper on images of 32 px and more: {', '.join(shown)}. "
-        f"Of the {len(seen)} that are seen, {unchecked} lack a network without an activation. Many "
-        f"claims share runs: the {len(judged)} with a verdict fall into "
-        f"{independent_groups(judged)} groups that have no run in common.\n"
+        f"{without if unchecked else ''}Many claims share runs: the {len(judged)} with a verdict "
+        f"fall into {independent_groups(judged)} groups that have no run in common.\n"
     )
