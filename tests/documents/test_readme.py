@@ -92,18 +92,18 @@ def test_quoted_numbers_are_those_of_their_files() -> None:
     text = " ".join(README.replace("\n> ", " ").split())
     for quoted in (
         f"in {float(one_seed[1]):.0f} % of comparisons",
-        f"in {one_seed[1]} % of comparisons ({one_seed[2]})",
+        f"in {one_seed[1]} % of comparisons ({one_seed[2]}; ",
         f"They differ by {human[1]} points, with a standard error of {human[2]}",
-        f"a lower loss than the authors' rule on {better[1]}, and a higher one on {worse[1]}; than "
-        f"torch's default, on {better[0]} and {worse[0]}.",
-        f"learned minus {slope}, the best of five fixed slopes in the search, is {middle} nats per "
-        f"byte ({middle_range}) after 4,000 steps, and {long} ({long_range}) after 16,000.",
+        f"lower than that of the authors' rule on {better[1]} and higher on {worse[1]} (",
+        f"with torch's default, it is lower on {better[0]} (the ViT) and higher on {worse[0]} (",
+        f"best of five fixed slopes, {slope}, a learned one changes the loss by {middle} nats per "
+        f"byte ({middle_range}) after 4,000 steps, and by {long} ({long_range}) after 16,000,",
         f"Of {audited[1]} networks of torchvision and timm",
         f"{error} % ({low} to {high}) by ten views",
         f"[{runs} runs](results/claims/cifar_figure3/runs.csv)",
         headline,
         f"{min(times):.2f} to {max(times):.2f} of the time",
-        f"{min(memory):.2f} to {max(memory):.2f} of this memory",
+        f"kept {min(memory):.2f} to {max(memory):.2f} of these bytes",
     ):
         assert quoted in text
 

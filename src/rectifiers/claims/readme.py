@@ -88,8 +88,8 @@ def _count(results: Iterable[ClaimResult], lacking: Collection[str]) -> str:
         if result.claim.name in lacking
     ]
     without = (
-        f"Of the {len(seen)} that are seen, {len(unchecked)} compare activations without enough "
-        f"runs of a network that has none ({listed(unchecked)}). "
+        f"Of the {len(seen)} that are seen, {len(unchecked)} compare activations, but lack "
+        f"enough runs without any ({listed(unchecked)}). "
     )
     judged = [result for result in papers if result.verdict not in NO_VERDICT]
     return (
