@@ -14,7 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conftest import TINY, compose_config, places
+from networks import Net
 from processes import finish, record, together, weights
+from rectifiers import audit
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.parameters import parameter_groups
@@ -55,6 +57,18 @@ def test_prelu_has_torchs_bits(layout: str, dtype: torch.dtype, slopes: int) -> 
         for kind in (PReLU, nn.PReLU)
     )
     assert all(map(torch.equal, ours, torchs))
+
+
+@pytest.mark.gpu
+def test_audit_keeps_the_random_numbers_of_the_gpu() -> None:
+    model = Net(lambda m, x: m.fc(x) + torch.randn_like(x), fc=nn.Linear(16, 16)).cuda()
+    reports = []
+    for seed in (1, 2):
+        torch.cuda.manual_seed(seed)
+        state = torch.cuda.get_rng_state()
+        reports.append(str(audit(model, (8, 16))))
+        assert torch.equal(torch.cuda.get_rng_state(), state)
+    assert reports[0] == reports[1]
 
 
 @pytest.mark.gpu

@@ -481,11 +481,24 @@ class Caching(nn.Module):
         return y
 
 
-def test_run_leaves_nothing_behind() -> None:
+def test_noise_of_a_model_is_the_same_each_time() -> None:
+    reports = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        model = Model(lambda m, x: m.two(m.one(x + torch.randn(x.shape))))
+        reports.append(initialize(model, batch(16, 64)))
+    assert reports[0] == reports[1]
+    assert reports[0].layers[0].second_in == pytest.approx(2, rel=0.1)  # noise and data differ
+
+
+def test_run_leaves_nothing_behind(monkeypatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
     model, x, state = Caching(), batch(16, 64), torch.get_rng_state()
     model.one.eval()
     initialize(model, example_input=x)
     assert torch.equal(torch.get_rng_state(), state)
+    assert not seeds
     assert [m.training for m in model.modules()] == [True, False, True]
     assert not model.mean.any()
     assert not any(hasattr(tensor, "rectifiers_distribution") for tensor in (model.mean, x))

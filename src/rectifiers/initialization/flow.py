@@ -6,6 +6,7 @@ gradient is torch's own."""
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -71,10 +72,8 @@ def measure(
     with (
         batch_stats_mode(model),
         torch.enable_grad(),
-        torch.random.fork_rng(devices=()),
         torch.compiler.set_stance("force_eager"),
     ):
-        torch.manual_seed(0)
         leaves = [_leaf(x) for x in args]
         named = {name: _leaf(x) for name, x in (kwargs or {}).items()}
         given = [x for x in (*leaves, *named.values()) if _is_real(x)]
@@ -83,7 +82,8 @@ def measure(
         outputs = [x for x in tensors_in(result) if x.requires_grad]
         parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         found: tuple[Tensor | None, ...] = (None,) * len(parameters)
-        weights = [torch.randn_like(x) for x in outputs]
+        draw = partial(torch.randn, generator=torch.Generator().manual_seed(0), device="cpu")
+        weights = [draw(x.shape, dtype=x.dtype).to(x.device) for x in outputs]
         if outputs:
             # not `backward`, which would add to .grad
             sources = [*parameters.values(), *given]

@@ -87,7 +87,6 @@ def run(
         batch_stats_mode(model),
         tracer.hooks(),
         torch.no_grad(),
-        torch.random.fork_rng(devices=()),
         torch.compiler.set_stance("force_eager"),
         tracer,
     ):

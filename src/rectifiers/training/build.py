@@ -333,5 +333,5 @@ def _check_drawn(config: RunConfig, init_report: list[LayerReport]) -> None:
 
 def _forward(network: Network, x: Tensor) -> None:
     """Run a network as in training, without dropout."""
-    with batch_stats_mode(network), torch.no_grad(), torch.random.fork_rng(devices=()):
+    with batch_stats_mode(network), torch.no_grad():
         network(x)
