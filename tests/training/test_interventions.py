@@ -169,6 +169,11 @@ def test_interrupted_interventions_end_with_equal_bits(
     assert same_bits(weights(continued), weights(whole))
 
 
+def test_state_of_another_version_is_refused() -> None:
+    with refused(r"the run's checkpoint cannot be read \('trained'\)"):
+        ReviveDead(1).load_state_dict({"kept": {}})
+
+
 def test_greedy_refuses_several_processes() -> None:
     with refused(r"callbacks=greedy changes .*; start one process"):
         Greedy(1).on_fit_start(SimpleNamespace(world_size=2, max_epochs=9), parts()[0])

@@ -286,6 +286,29 @@ def test_a_resumed_run_has_equal_bits(tiny, whole, step: int, workers: int) -> N
     assert numbers(whole.record) == numbers(continued.record)
 
 
+DAMAGES = {
+    "no schedule": lambda content: content["rectifiers"].pop("schedule"),
+    "no codes": lambda content: content["rectifiers"].update(codes=None),
+    "numbers as history": lambda content: content["rectifiers"].update(history=[1]),
+    "a number as epoch": lambda content: content["rectifiers"].update(epoch_so_far=[3]),
+    "numbers as weights": lambda content: content["state_dict"].update(
+        dict.fromkeys(content["state_dict"], 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_checkpoint_of_other_content_is_refused(tiny, damage: str) -> None:
+    config = tiny("checkpoint.every_n_steps=1")
+    cut(config, 2)
+    last = next(config.runs_dir.glob("*/last.ckpt"))
+    content = torch.load(last, weights_only=True)
+    DAMAGES[damage](content)
+    torch.save(content, last)
+    with refused(r"the run's checkpoint cannot be read \(.*\); remove it"):
+        train(config, CHOICES)
+
+
 def test_run_stopped_within_an_epoch_has_whole_loss(tiny, whole) -> None:
     config = tiny(*DROPS, "checkpoint.every_n_steps=1")
     cut(config, 2)

@@ -24,7 +24,7 @@ from rectifiers.data.transforms import (
     draw_plan,
 )
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World, check_share
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, restoring
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.runtime.stopping import iterate_until_stopped
 from rectifiers.runtime.torch_internals import shared_bytes
@@ -194,6 +194,7 @@ class EpochLoader(ImageLoader):
         """Return the number of batches that the epoch has yielded."""
         return {"taken": self.taken % len(self)}
 
+    @restoring()
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Let the next epoch start after the batches that were taken."""
         self.batch_sampler.skip = state["taken"]  # type: ignore[union-attr]

@@ -24,7 +24,7 @@ from rectifiers.data.sources import Source
 from rectifiers.data.splits import ArraySplit
 from rectifiers.runtime import machine
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.errors import InputError, unreadable
+from rectifiers.runtime.errors import InputError, reading
 from rectifiers.runtime.files import root_folder
 
 FOLDER = "tiny-imagenet-200"
@@ -142,12 +142,8 @@ def _read(place: Path) -> Tensor:
             f"data=tiny_imagenet is missing in data.root={place}; unpack {ADDRESS} there, or "
             "choose data=digits, which needs no files"
         )
-    try:
+    with reading(bases[0], f"get it again from {ADDRESS}"):
         return _decode(_image_files(bases[0]), bases[0])
-    except InputError:
-        raise
-    except Exception as error:  # a hostile file can raise anything
-        raise unreadable(bases[0], error, f"get it again from {ADDRESS}") from error
 
 
 def _image_files(base: Path) -> list[Path]:

@@ -1,5 +1,9 @@
 """The error that invalid input raises."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
 INTERRUPTED = 130  # the shell's exit status after Ctrl-C
 
 
@@ -35,3 +39,19 @@ def first_line(error: Exception) -> str:
 def unreadable(what: object, reason: object, remedy: str = "repair or remove it") -> InputError:
     """Return the error that a file or a folder cannot be read."""
     return InputError(f"{what} cannot be read ({reason}); {remedy}")
+
+
+@contextmanager
+def reading(what: object, remedy: str) -> Iterator[None]:
+    """Turn whatever damaged or hostile content raises into the error that `what` cannot be read."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise unreadable(what, first_line(error), remedy) from error
+
+
+restoring = partial(
+    reading, "the run's checkpoint", "remove it to start this run from its beginning"
+)

@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from rectifiers.data.datamodule import Batch
 from rectifiers.models.network import of_rows
+from rectifiers.runtime.errors import restoring
 from rectifiers.runtime.ranges import Count, Range
 from rectifiers.theory.fisher import check_two_layers, measure
 from rectifiers.training.epoch_end import EpochMeasure
@@ -180,6 +181,7 @@ class ZigzagMeasure(EpochMeasure):
     def state_dict(self) -> State:
         return {name: getattr(self, name) for name in ("signs", "length", "first", "last", "steps")}
 
+    @restoring()
     def load_state_dict(self, state_dict: State) -> None:
         for name, kept in state_dict.items():
             setattr(self, name, kept)

@@ -21,7 +21,7 @@ from rectifiers.models.chains import layers_of
 from rectifiers.models.network import of_rows
 from rectifiers.models.rows import BESIDE
 from rectifiers.runtime.distributed import all_reduce
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, restoring
 from rectifiers.runtime.ranges import Count, Range
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.module import Classifier, State
@@ -85,6 +85,7 @@ class ReviveDead(_Once):
     def state_dict(self) -> State:
         return {"trained": self.trained, "kept": self.kept}
 
+    @restoring()
     def load_state_dict(self, state_dict: State) -> None:
         self.trained, self.kept = state_dict["trained"], state_dict["kept"]
 

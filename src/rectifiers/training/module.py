@@ -22,7 +22,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.trust import config_of_text
 from rectifiers.runtime.distributed import all_gather, start_any
-from rectifiers.runtime.errors import InputError, first_line, unreadable
+from rectifiers.runtime.errors import InputError, reading, restoring
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.tracking.loggers import logged
@@ -129,14 +129,8 @@ class Classifier(pl.LightningModule):
         except InputError as error:
             reason = str(error).partition(";")[0]
             raise InputError(f"{reason}; give the last.ckpt of a run of this version") from error
-        try:
+        with reading(path, "give the last.ckpt of a run of this version"):
             classifier = cls.of_checkpoint(checkpoint, path, trust)
-        except InputError:
-            raise
-        except Exception as error:  # an untrusted file may fail in any way
-            raise unreadable(
-                path, first_line(error), "give the last.ckpt of a run of this version"
-            ) from error
         return classifier.to(map_location or "cpu").eval()
 
     @classmethod
@@ -162,7 +156,7 @@ class Classifier(pl.LightningModule):
         )
         if config.trainer.precision == "64-true":
             classifier.double()
-        classifier.on_load_checkpoint(checkpoint)
+        classifier.restore(checkpoint)
         classifier.load_state_dict(checkpoint["state_dict"])
         return classifier
 
@@ -179,12 +173,13 @@ class Classifier(pl.LightningModule):
         self.trainer.should_stop = False
 
     def on_train_start(self) -> None:
-        self.schedule.restore(self._schedule_state)
+        with restoring():
+            self.schedule.restore(self._schedule_state)
+            if self._epoch_so_far is not None:
+                self._restore_epoch(self._epoch_so_far)
+                self._epoch_so_far = None
         if self.stopped_by is not None:  # it was killed between its last epoch and its record
             self.trainer.should_stop = True
-        if self._epoch_so_far is not None:
-            self._restore_epoch(self._epoch_so_far)
-            self._epoch_so_far = None
 
     def on_train_epoch_start(self) -> None:
         self.train_loss.reset()
@@ -326,6 +321,11 @@ class Classifier(pl.LightningModule):
         self._num_images, self._started = state["seen"], time.perf_counter() - state["train_s"]
 
     def on_load_checkpoint(self, checkpoint: State) -> None:
+        with restoring():
+            self.restore(checkpoint)
+
+    def restore(self, checkpoint: State) -> None:
+        """Take over what `on_save_checkpoint` kept; a damaged checkpoint may raise any error."""
         kept = checkpoint["rectifiers"]
         refuse_other_run(checkpoint, self.run)
         remedy = "remove the file, or give the model that it was made with"
