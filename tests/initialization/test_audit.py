@@ -290,6 +290,33 @@ def test_dead_units_are_counted_over_all_batches() -> None:
     assert set(dead_units(smooth, [batch(4, 8)]).values()) == {0.0}
     with refused("no batch"):
         dead_units(model, [])
+    with refused(r"cannot be run on example_input of shape \(8, 1, 9, 9\)"):
+        dead_units(model, [x, batch(8, 1, 9, 9)])
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_layers_without_numbers_are_not_judged() -> None:
+    empty = {"narrow": nn.Linear(16, 0), "wide": nn.Linear(0, 16)}
+    model = Net(lambda m, x: m.head(m.wide(m.narrow(x)) + x), **empty, head=linear())
+    assert not audit(model, batch(8, 16)).findings
+    assert set(dead_units(model, [batch(8, 16)])) == {"head.weight"}
+
+
+@pytest.mark.parametrize("judge", [audit, lambda model, x: dead_units(model, [x])])
+def test_outputs_without_numbers_are_refused(judge: Callable[..., Any]) -> None:
+    with refused("the outputs of Net hold no numbers"):
+        judge(Net(lambda m, x: m.a(x)[:0], a=linear()), batch(8, 16))
+
+
+def test_steps_for_a_large_table_wake_no_dead_unit() -> None:
+    """Few rows of a table have a gradient; a step moves them no farther than other weights."""
+    dead = linear()
+    nn.init.constant_(dead.bias, -2.0)
+    model = Net(
+        lambda m, x: m.head(m.table(x) + m.end(m.dead(m.table(x)).relu())),
+        table=nn.Embedding(100_000, 16), dead=dead, end=linear(), head=linear(),
+    )  # fmt: skip
+    assert "error" in severities(audit(model, torch.arange(8)), "dead.weight")
 
 
 MODULE = """

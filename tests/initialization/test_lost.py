@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from networks import Net
-from rectifiers import audit, initialize
+from rectifiers import audit, dead_units, initialize
 from rectifiers.initializers import Layer, Rule
 
 WIDTH = 32
@@ -233,6 +233,9 @@ SOUND = {
     "a gate that starts at 0": (gated(Gate()), {}),
     "gates of units that start at 0": (gated(Gate(WIDTH)), {}),
     "a normalisation that starts at 0": (gated(nn.LayerNorm(WIDTH), Gate(WIDTH)), {}),
+    "scores that are masked by -inf": (
+        Net(lambda m, x: m.head(x).masked_fill(x > 0, -torch.inf), head=linear()), {}
+    ),
     "scores that are masked": (
         Net(lambda m, x: m.head(x).masked_fill(x > 0, -1e9), head=linear()), {}
     ),
@@ -303,7 +306,26 @@ def test_zeros_that_layers_make_are_lost() -> None:
 
 def test_layer_without_examples_is_not_judged() -> None:
     model = Net(experts, busy=linear(), idle=linear(), head=linear())
-    assert not initialize(model, batch(64, WIDTH)).start_warnings
+    report = initialize(model, batch(64, WIDTH))
+    assert not report.start_warnings
+    assert [row.layer for row in report.layers if row.measured is None] == ["idle.weight"]
+    audited = audit(model, batch(64, WIDTH))
+    assert [(x.severity, x.tensors) for x in audited.findings] == [
+        ("note", ("idle.weight", "idle.bias"))
+    ]
+    assert set(dead_units(model, [batch(64, WIDTH)])) == {"busy.weight", "head.weight"}
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda y: (y - 100).log(), lambda y: y + math.inf, lambda y: (y, y.new_full((1,), math.nan))],
+    ids=["NaN", "infinite", "a part"],
+)
+def test_outputs_that_are_not_finite_are_an_error(end: Callable[[Tensor], Any]) -> None:
+    model = Net(lambda m, x: end(m.head(m.body(x).relu())), body=linear(), head=linear())
+    report = initialize(model, batch(64, WIDTH))
+    for sentences in (report.start_warnings, audit(model, batch(64, WIDTH)).errors):
+        assert [s for s in sentences if s.startswith("the outputs are not finite")]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rectifiers.initialization import findings as find
 from rectifiers.initialization import tracing
 from rectifiers.initialization.distributions import LayerCall, Trace
-from rectifiers.initialization.example import arguments, check
+from rectifiers.initialization.example import arguments, cannot_run, check
 from rectifiers.initialization.findings import FUSED, Finding, Severity, TensorAudit
 from rectifiers.initialization.flow import Flow, measure
 from rectifiers.initialization.notes import notes
@@ -137,8 +137,10 @@ def audit(model: nn.Module, example_input: Any) -> AuditReport:
     all_looks = usual([row.looks for row in rows])
     rows = [replace(row, looks=looks) for row, looks in zip(rows, all_looks, strict=True)]
     statistics = (x for n, x in model.named_buffers() if n.endswith("num_batches_tracked"))
-    unread = [name for name in flows[0].gradients if name not in flows[0].used]
-    findings = list(find.errors(flows))
+    read = flows[0].used | flows[0].idle
+    learns = (name for name, x in model.named_parameters() if x.requires_grad and x.numel())
+    unread = [name for name in learns if name not in read]
+    findings = list(find.errors(trace, flows))
     if (training := find.trained(rows, any(map(bool, statistics)))) is not None:
         findings.append(training)
     elif not findings:
@@ -157,7 +159,8 @@ def dead_units(model: nn.Module, batches: Iterable[Any]) -> dict[str, float]:
 
     A ReLU's unit is dead where all its responses are negative, at every position; a unit whose
     outgoing weights are 0 is dead, too. The derivatives are those of a random combination of all
-    outputs. Nothing of the model changes.
+    outputs. A layer to which no row comes, as to an expert that is never chosen, is left out.
+    Nothing of the model changes.
 
     batches: each as the example of `initialize`, such as a DataLoader.
 
@@ -174,7 +177,14 @@ def dead_units(model: nn.Module, batches: Iterable[Any]) -> dict[str, float]:
     for batch in batches:
         args, kwargs = arguments(model, batch)
         check(model, (*args, *kwargs.values()))
-        for name, layer in measure(copied(model), args, kwargs).layers.items():
+        copy = copied(model)
+        try:
+            flow = measure(copy, args, kwargs)
+        except InputError:
+            raise
+        except Exception as error:
+            raise cannot_run(model, args, kwargs, error) from error
+        for name, layer in flow.layers.items():
             if layer.alive is not None:
                 alive[name] = layer.alive | alive.get(name, torch.zeros_like(layer.alive))
     if not alive:

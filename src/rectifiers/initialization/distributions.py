@@ -297,9 +297,10 @@ class Trace:
     multiplies what its branch gives; "" where the branch ends in a layer of its own, None where it
     ends in neither.
     responses: by layer, (predicted, measured) E[y^2], at its first use; sizes: at every use,
-    (E[x^2], E[y^2]), measured; outputs: E[y^2] of each tensor that the network returned.
-    unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run
-    came to it. tables: those of embeddings, by name, in the order of their first use."""
+    (E[x^2], E[y^2]), measured; outputs: E[y^2] of each tensor that the network returned, without
+    infinite numbers; NaN where it holds NaN, or nothing that is finite. unexplained: by parameter,
+    why its layer was not recognised. uses: by layer, how often the run came to it. tables: those of
+    embeddings, by name, in the order of their first use."""
 
     calls: dict[str, LayerCall] = field(default_factory=dict)
     uses: Counter[str] = field(default_factory=Counter)

@@ -16,6 +16,7 @@ from rectifiers.initialization.lost import (
     fading,
     gradient_lost,
     inputs_alike,
+    outputs_lost,
     signal_lost,
     to_judge,
 )
@@ -109,7 +110,7 @@ def not_finite(model: nn.Module) -> Iterator[Finding]:
         )
 
 
-def errors(flows: Sequence[Flow]) -> Iterator[Finding]:
+def errors(trace: Trace, flows: Sequence[Flow]) -> Iterator[Finding]:
     """Find what is not finite in the run, and parameters that no gradient reaches.
 
     flows: the first of the model, the others after a step of SGD each."""
@@ -120,6 +121,8 @@ def errors(flows: Sequence[Flow]) -> Iterator[Finding]:
             if not math.isfinite(number):
                 yield Finding("error", f"the {what} of {name} {verb} not finite", (name,))
                 return
+    if (lost := outputs_lost(trace)) is not None:
+        yield Finding("error", f"{lost.sentence}; use {REMEDIES[lost.kind]}", (lost.layer,))
     cut = [name for name, g in last.gradients.items() if g is None and name in last.used]
     if cut:
         yield Finding(
@@ -144,7 +147,15 @@ def errors(flows: Sequence[Flow]) -> Iterator[Finding]:
 
 
 def states(flow: Flow) -> Iterator[Finding]:
-    """Note what recurrent layers read their state with, where it has no gradient."""
+    """Note what recurrent layers read their state with, where it has no gradient, and layers that
+    no row of the example comes to."""
+    if idle := [name for name in flow.gradients if name in flow.idle]:
+        yield Finding(
+            "note",
+            f"{named(idle)}: no row of the example comes to them, as to an expert that is not "
+            "chosen; give a larger one",
+            tuple(idle),
+        )
     names = [name for name in silent(flow) if _reads_a_state(name, flow)]
     if names:
         yield Finding(

@@ -5,7 +5,7 @@ gradient is torch's own."""
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from rectifiers.initialization import operations as op
 from rectifiers.initialization.modes import batch_stats_mode
+from rectifiers.runtime.errors import InputError
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Flow:
     gradients: by the name of every parameter with requires_grad, the sum of its squared
         derivatives, in units of that of the outputs; None where the run does not depend on it.
     used: the names of the parameters that the run has read.
+    idle: of those that it has read for no numbers alone, such as those of an expert without rows.
     derivatives: by parameter, the derivatives whose squares `gradients` sums.
     """
 
@@ -58,6 +60,7 @@ class Flow:
     gradients: dict[str, float | None]
     used: set[str]
     derivatives: dict[str, Tensor | None]
+    idle: set[str] = field(default_factory=set)
 
 
 def measure(
@@ -67,6 +70,9 @@ def measure(
 
     Normalisation uses the batch's statistics, as in training, and dropout drops nothing. Weights,
     buffers, `.grad`, modes and torch's random numbers are afterwards as before.
+
+    Raises:
+        InputError: where the outputs hold no numbers.
     """
     watch = _Watch(model)
     with (
@@ -79,7 +85,13 @@ def measure(
         given = [x for x in (*leaves, *named.values()) if _is_real(x)]
         with watch:
             result = model(*map(_copy, leaves), **{name: _copy(x) for name, x in named.items()})
-        outputs = [x for x in tensors_in(result) if x.requires_grad]
+        results = list(tensors_in(result))
+        if results and not any(x.numel() for x in results):
+            raise InputError(
+                f"the outputs of {type(model).__name__} hold no numbers on example_input; give an "
+                "example on which they do"
+            )
+        outputs = [x for x in results if x.requires_grad and x.numel()]
         parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         found: tuple[Tensor | None, ...] = (None,) * len(parameters)
         draw = partial(torch.randn, generator=torch.Generator().manual_seed(0), device="cpu")
@@ -97,7 +109,8 @@ def measure(
         name: None if g is None else _sum_of_squares(g) / total
         for name, g in zip(parameters, found, strict=False)
     }
-    return Flow(watch.layers, gradients, watch.used, dict(zip(parameters, found, strict=False)))
+    derivatives = dict(zip(parameters, found, strict=False))
+    return Flow(watch.layers, gradients, watch.used, derivatives, watch.idle - watch.used)
 
 
 class _Watch(TorchFunctionMode):
@@ -105,20 +118,22 @@ class _Watch(TorchFunctionMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.names = {id(p): name for name, p in model.named_parameters(remove_duplicate=True)}
+        self.names = {id(p): name for name, p in model.named_parameters() if p.numel()}
         self.layers: dict[str, LayerFlow] = {}
         self.gradients: dict[str, float] = {}
         self.used: set[str] = set()
+        self.idle: set[str] = set()  # what has read them gave empty tensors
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if op.tensors((out,), {}):  # not a shape or a type, which are no numbers
+        if given := op.tensors((out,), {}):  # not a shape or a type, which are no numbers
             read = [x for x in op.tensors(args, kwargs or {}) if id(x) in self.names]
-            self.used.update(self.names[id(x)] for x in read)
+            names = self.used if any(x.numel() for x in given) else self.idle
+            names.update(self.names[id(x)] for x in read)
         name = getattr(func, "__name__", "")
         if name in op.PRODUCTS | op.CONVOLUTIONS | op.TRANSPOSED | {"linear"} and len(args) > 1:
             weight = self.names.get(id(args[1]))
-            if weight is not None and weight not in self.layers:
+            if weight is not None and weight not in self.layers and out.numel():
                 sides = 0 if name in op.PRODUCTS else args[1].dim() - 2
                 self._note(weight, args[0], out, out.dim() - 1 - sides)
         return out

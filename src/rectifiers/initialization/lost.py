@@ -42,7 +42,16 @@ def signal_lost(trace: Trace, *, may_be_zero: bool = False) -> Lost | None:
                     f"{answer:.3g}"
                 )
                 return Lost("signal", sentence, name, is_later=use > 0)
-    return None
+    return outputs_lost(trace)
+
+
+def outputs_lost(trace: Trace) -> Lost | None:
+    """Find outputs that hold NaN, or nothing that is finite, behind responses that are: a single
+    infinite number may be a mask."""
+    if not any(map(math.isnan, trace.outputs)):
+        return None
+    sentence = "the outputs are not finite, though the responses of all layers are"
+    return Lost("not finite", sentence, next(reversed(trace.calls), ""))
 
 
 def _reads_zeros_of_data(trace: Trace, name: str) -> bool:

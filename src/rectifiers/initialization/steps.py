@@ -13,7 +13,9 @@ from rectifiers.initialization.flow import Flow, measure
 from rectifiers.runtime.errors import InputError
 
 MOST_STEPS = 3
-STEP = 0.01  # root mean square of what a step changes in every tensor that has a gradient
+# Root mean square of what a step changes in every tensor, over the numbers that have a gradient: of
+# a table few rows have one.
+STEP = 0.01
 
 
 def after_steps(
@@ -37,11 +39,12 @@ def after_steps(
 
 def silent(flow: Flow) -> list[str]:
     """Return the parameters that the outputs depend on with a gradient of 0. A bias before a
-    normalisation or a softmax has none, and does not count."""
+    normalisation or a softmax has none, and does not count; nor do empty parameters, and layers
+    without rows."""
     result = []
     for name, gradient in flow.gradients.items():
         derivative = flow.derivatives[name]
-        if gradient != 0 or derivative is None:
+        if gradient != 0 or derivative is None or not derivative.numel() or name in flow.idle:
             continue
         owner = name.rpartition(".")[0]
         others = (g for n, g in flow.gradients.items() if n != name and _is_in(n, owner))
@@ -74,5 +77,5 @@ def _step(model: nn.Module, derivatives: Mapping[str, Tensor | None]) -> None:
         largest = float(derivative.abs().amax())
         if 0 < largest < math.inf:
             unit = derivative / largest  # first: STEP / size of a tiny derivative overflows
-            size = float(unit.abs().double().square().mean().sqrt())
+            size = float(unit[unit != 0].double().square().mean().sqrt())
             parameter.sub_(unit * (STEP / size))

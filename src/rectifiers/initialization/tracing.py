@@ -96,7 +96,8 @@ def run(
             raise
         except Exception as error:
             raise cannot_run(model, inputs, named, error) from error
-    tracer.trace.outputs = [_mean_square(x) for x in tensors_in(result) if x.numel()]
+    outputs = (x.detach() for x in tensors_in(result) if x.numel())
+    tracer.trace.outputs = [_mean_square(x[~x.isinf()]) for x in outputs]
     return tracer.trace
 
 
@@ -317,15 +318,15 @@ class _Tracer(TorchFunctionMode):
         left = math.exp(min(reads.map_slope * reads.borders, LARGEST_BORDERS))
         predicted = call.taps * by_input * left + bias_second
         measured_second = _mean_square(out)
-        self.trace.responses.setdefault(call.name, (predicted, measured_second))
         if out.numel():  # no token may come to an expert
+            self.trace.responses.setdefault(call.name, (predicted, measured_second))
             self.trace.sizes.setdefault(call.name, []).append((second_in, measured_second))
 
         details: dict[str, Any] = {"origins": (call.name,), "ends": (call.name,)}
         details |= lengths_after([reads], call.name)
         details["growth"] *= by_weight / second if 0 < second < math.inf else 1.0
         details["spread"] += reads.fluctuation / call.weight.shape[1]
-        if self.empirical:
+        if self.empirical and out.numel():
             second = measured_second
         elif 0 < second < math.inf and 0 < predicted < math.inf:
             details["borders"] = math.log(predicted / second)
