@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from rectifiers.data.imagenet.archives import file_md5, read_expected, verify
 from rectifiers.data.images import Inspection, cached_inspection
 from rectifiers.runtime.console import cli_errors, progress_bar
+from rectifiers.runtime.errors import reading
 from rectifiers.runtime.files import load_yaml, write_text
 from rectifiers.runtime.machine import usable_cores
 from rectifiers.runtime.ranges import Range
@@ -33,7 +34,8 @@ class Settings(Section):
 
 def read_settings(path: Path) -> Settings:
     """Return the settings of a file such as `pipelines/imagenet/settings.yaml`."""
-    return checked(Settings, load_yaml(path.read_text())["data"], f"{path}: data.")
+    with reading(path, "restore it from git"):
+        return checked(Settings, load_yaml(path.read_text())["data"], f"{path}: data.")
 
 
 def cached_md5(path: Path) -> str:

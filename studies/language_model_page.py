@@ -13,7 +13,7 @@ from typing import Any
 from rectifiers.results.documents import listed, markdown, write_or_check
 from rectifiers.results.statistics import Mean, mean_of, t_interval
 from rectifiers.runtime.console import cli_errors
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, reading
 
 NONE, LEARNED = "none", "learned"
 SLOPES = ("0", "0.25", "0.5", "0.75", "1")
@@ -113,8 +113,9 @@ def key(run: Run) -> tuple[str, int, float, int]:
 def read_runs() -> list[Run]:
     """Return what was measured so far; of two runs of the same, the first."""
     lines = RUNS.read_text().splitlines() if RUNS.exists() else []
-    runs = [json.loads(line) for line in lines]
-    return list({key(run): run for run in reversed(runs)}.values())[::-1]
+    with reading(RUNS, "restore it from git"):
+        runs = [json.loads(line) for line in lines]
+        return list({key(run): run for run in reversed(runs)}.values())[::-1]
 
 
 # --- rates ---------------------------------------------------------------------------------------

@@ -349,6 +349,8 @@ def sigmoids():
         (["number", "--shape", "4,8"], 1, "is no module"),
         (["good", "--shape", "4,x"], 1, "not whole numbers"),
         (["good", "--shape", "4,7"], 1, "cannot be run"),
+        (["good", "--shape", f"{2**40},{2**40}"], 1, "cannot be drawn"),
+        (["good", "--shape", f"{2**70},8"], 1, "cannot be drawn"),
         (["good"], 1, "give --shape"),
     ],
 )

@@ -181,6 +181,13 @@ def test_files_of_two_folders_are_joined(study, page) -> None:
     assert {run["seconds"] for run in page.read_runs()} == {1.0}  # the first of two
 
 
+@pytest.mark.parametrize("line", ["{", "[1]", '{"arm": "0"}'])
+def test_damaged_file_of_runs_is_refused(page, line: str) -> None:
+    page.RUNS.write_text(line)
+    with refused(r"language_model\.jsonl cannot be read"):
+        page.read_runs()
+
+
 def test_runs_of_another_text_are_refused(study, monkeypatch) -> None:
     kept(study, parabola, monkeypatch)
     study.measure(study.Text(), ["0"], [study.protocol.SHORT], [0])

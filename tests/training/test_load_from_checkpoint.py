@@ -84,6 +84,8 @@ HOSTILE = [
     (with_config("preprocess.scale", "${oc.env:HOME}"), "is a reference"),
     (with_config("model.width", "wide"), r"\.ckpt: model\.width"),
     (lambda kept: kept.update(config="[1]"), "is not a mapping"),
+    (with_config("checkpoint.\x1b[2J", 1), r"\.ckpt: .*\[2J"),
+    (lambda kept: kept.update(config='{"\\u009b2J._target_": "os.system"}'), r"trust=\[os\]"),
     (lambda kept: kept.update(config="{"), "cannot be read"),
     (lambda kept: kept.update(channels=True), "number of classes"),
     (lambda kept: kept.update(classes=2**40), "number of classes"),
@@ -100,8 +102,9 @@ def test_what_a_checkpoint_may_not_ask_is_refused(
     change, reason: str, finished: Outcome, tmp_path: Path
 ) -> None:
     path = changed(finished, tmp_path, change)
-    with refused(reason):
+    with refused(reason) as raised:
         Classifier.load_from_checkpoint(path)
+    assert str(raised.value).isprintable()
 
 
 def test_weights_that_are_none_are_refused(finished: Outcome, tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 import inspect
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.errors import InputError, first_line
 
 BATCHES = ([True], [True, True])  # tensors in a DataLoader's list: inputs, and maybe labels
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments
@@ -67,14 +68,18 @@ def _named(model: nn.Module, example: dict[Any, Any]) -> Call:
     return (), example | drawn
 
 
-def _drawn(model: nn.Module, shapes: Iterable[tuple[int, ...]]) -> list[Tensor]:
+def _drawn(model: nn.Module, shapes: Collection[tuple[int, ...]]) -> list[Tensor]:
     """Return standard normal numbers of these shapes, in the type and place of the model's."""
     first = next(model.parameters(), torch.empty(0))
     generator = torch.Generator().manual_seed(0)
-    drawn = [
-        torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
-        for shape in shapes
-    ]
+    draw = partial(torch.randn, generator=generator, dtype=torch.float32, device="cpu")
+    try:
+        drawn = [draw(shape) for shape in shapes]
+    except (RuntimeError, TypeError) as error:  # more than an integer or the memory holds
+        raise InputError(
+            f"example_input of shape {', '.join(map(str, shapes))} cannot be drawn "
+            f"({first_line(error)}); give a smaller batch"
+        ) from error
     return drawn if first.is_meta else [x.to(first) for x in drawn]
 
 

@@ -51,7 +51,7 @@ def config_of_text(text: str, place: Path, trust: Collection[str] = ()) -> RunCo
     try:
         return RunConfig.of({**without(values, NOT_KEPT), **places})
     except InputError as error:
-        raise InputError(f"{place}: {error}") from error
+        raise InputError(f"{place}: {printable(str(error))}") from error
 
 
 def check_plain(config: object, place: Path) -> None:
@@ -79,8 +79,8 @@ def check_targets(config: object, place: Path, trust: Collection[str]) -> None:
         key, (target, _) = next(iter(untrusted.items()))
         modules = ",".join(sorted({module for _, module in untrusted.values()}))
         raise InputError(
-            f"{place}: {key}={target} is no function that conf/{_group(key) or ''} names, and is "
-            f"not used; if you know that code and trust it, add trust=[{modules}]"
+            f"{place}: {printable(key)}={target} is no function that conf/{_group(key) or ''} "
+            f"names, and is not used; if you know that code and trust it, add trust=[{modules}]"
         )
 
 

@@ -327,3 +327,30 @@ def deep() -> bytes:
 def test_a_broken_image_is_named(body: bytes, why: str) -> None:
     with refused(rf"^x\.tar: it\.JPEG cannot be read .*({why})"):
         to_stored(body, "x.tar: it.JPEG", None)
+
+
+SETTINGS = [
+    "",
+    "[1]",
+    "data: 3",
+    "data:\n  root: [",
+    "data: {root: x, store: tiled, shard_bytes: 0}",
+]
+
+
+@pytest.mark.parametrize("text", SETTINGS)
+def test_settings_that_cannot_be_used_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "settings.yaml").write_text(text)
+    with refused(r"settings\.yaml"):
+        load_script("prepare_imagenet").read_settings(tmp_path / "settings.yaml")
+
+
+@pytest.mark.parametrize("name", ["imagenet", "miniature"])
+def test_stages_write_the_folder_of_the_settings(name: str) -> None:
+    folder = ROOT / "pipelines" / name
+    root = load_script("prepare_imagenet").read_settings(folder / "settings.yaml").root
+    stages = yaml.safe_load((folder / "dvc.yaml").read_text())["stages"]
+    assert {str(Path(out).parent) for out in stages["prepare"]["outs"]} == {root}
+    if name == "imagenet":  # which a run reads
+        conf = yaml.safe_load((ROOT / "conf" / "data" / "imagenet.yaml").read_text())
+        assert conf["data"]["root"] == root

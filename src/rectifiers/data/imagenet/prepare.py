@@ -69,8 +69,8 @@ def prepare(expected: Expected, root: Path, *, store: str, shard_bytes: int, thr
     reason = jpeg.unavailable_reason() if store == "tiled" else None
     if reason is not None:  # the stored bytes must not depend on that silently
         raise InputError(
-            f"data.store: {store} needs the C extension, and {reason}; or set it to plain in "
-            "pipelines/imagenet/settings.yaml"
+            f"data.store: {store} needs the C extension, and {reason}; or set it to plain in the "
+            "settings"
         )
     tile = jpeg.tile if store == "tiled" else None
     archives = {name: {"md5": md5} for name, md5 in expected.md5s.items()}
@@ -176,7 +176,7 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
             if after.convert("RGB").tobytes() != pixels.tobytes():
                 raise InputError(
                     f"storing {name} would change its pixels, which is a bug; set data.store to "
-                    "plain in pipelines/imagenet/settings.yaml"
+                    "plain in the settings"
                 )
     return Stored(body, (image.height, image.width), way)
 
