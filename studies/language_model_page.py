@@ -112,8 +112,8 @@ def key(run: Run) -> tuple[str, int, float, int]:
 
 def read_runs() -> list[Run]:
     """Return what was measured so far; of two runs of the same, the first."""
-    lines = RUNS.read_text().splitlines() if RUNS.exists() else []
     with reading(RUNS, "restore it from git"):
+        lines = RUNS.read_text().splitlines() if RUNS.exists() else []
         runs = [json.loads(line) for line in lines]
         return list({key(run): run for run in reversed(runs)}.values())[::-1]
 

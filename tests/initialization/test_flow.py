@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rectifiers.initialization.example import arguments
 from rectifiers.initialization.flow import measure, tensors_in
 
 
@@ -24,6 +25,14 @@ def test_orthogonal_layers_keep_signal_and_gradient() -> None:
     flow = measure(orthogonal(*layers), (torch.randn(8, 32),))
     assert [layer.gradient for layer in flow.layers.values()] == pytest.approx([1.0] * 10)
     assert len({round(layer.second, 4) for layer in flow.layers.values()}) == 1
+
+
+def test_derivatives_of_outputs_differ_from_a_drawn_example() -> None:
+    """Where a normalised output repeats the input, a derivative along it would change nothing."""
+    (example,), _ = arguments(nn.Linear(64, 64), (8, 64))
+    net = orthogonal(nn.Linear(64, 64, bias=False), nn.RMSNorm(64))
+    nn.init.eye_(net[0].weight)
+    assert measure(net, (example,)).layers["0.weight"].gradient == pytest.approx(1, rel=0.2)
 
 
 @pytest.mark.parametrize(("activation", "factor"), [(nn.Sigmoid(), 1 / 16), (nn.Tanh(), 1.0)])

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -215,6 +216,26 @@ def test_layer_that_no_rule_fits_is_kept(settings: dict, left: set[str]) -> None
     for name, value in model.named_parameters():
         is_left = name.replace("bias", "weight") in left
         assert torch.equal(value, before[name]) is is_left
+
+
+def test_seed_decides_where_a_rule_has_numbers_of_its_own() -> None:
+    """A user's rule may call torch.nn.init, which draws from torch's own numbers."""
+
+    def rule(weight: Tensor, layer: Any, generator: torch.Generator) -> float:
+        nn.init.normal_(weight, std=0.1)
+        return 0.1
+
+    drawn = []
+    for seed, before in ((1, 0), (1, 7), (2, 7)):
+        torch.manual_seed(before)
+        net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+        state = torch.get_rng_state()
+        initialize(net, (16, 8), rule, seed=seed)
+        assert torch.equal(torch.get_rng_state(), state)
+        drawn.append(net[0].weight)
+        assert not torch.equal(net[0].weight, net[2].weight)
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[1], drawn[2])
 
 
 def test_equal_seeds_give_equal_weights() -> None:

@@ -108,7 +108,10 @@ class Filler:
             return self.embeddings, 0.0
         if not share:
             return initializers.zeros(weight, layer, generator), 0.0
-        std = self.rule(weight, layer, generator)
+        with torch.random.fork_rng(devices=()):
+            # for a rule of a user's that draws without the generator
+            torch.default_generator.manual_seed(generator.initial_seed())
+            std = self.rule(weight, layer, generator)
         if self.is_measured:
             bias_std = self._bias_std(call, share)
             return std * _divide_by_measured(call, respond, weight, share - bias_std**2), bias_std

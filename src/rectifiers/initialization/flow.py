@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from rectifiers.initialization import operations as op
 from rectifiers.initialization.modes import batch_stats_mode
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import derive_seed
 
 
 @dataclass
@@ -94,7 +95,9 @@ def measure(
         outputs = [x for x in results if x.requires_grad and x.numel()]
         parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         found: tuple[Tensor | None, ...] = (None,) * len(parameters)
-        draw = partial(torch.randn, generator=torch.Generator().manual_seed(0), device="cpu")
+        # by a seed of its own, for an example of the outputs' shape may be drawn, too
+        generator = torch.Generator().manual_seed(derive_seed("outputs"))
+        draw = partial(torch.randn, generator=generator, device="cpu")
         weights = [draw(x.shape, dtype=x.dtype).to(x.device) for x in outputs]
         if outputs:
             # not `backward`, which would add to .grad

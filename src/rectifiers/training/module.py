@@ -175,9 +175,11 @@ class Classifier(pl.LightningModule):
     def on_train_start(self) -> None:
         with restoring():
             self.schedule.restore(self._schedule_state)
-            if self._epoch_so_far is not None:
+        if self._epoch_so_far is not None:
+            self.on_train_epoch_start()  # which Lightning does not call within an epoch
+            with restoring():
                 self._restore_epoch(self._epoch_so_far)
-                self._epoch_so_far = None
+            self._epoch_so_far = None
         if self.stopped_by is not None:  # it was killed between its last epoch and its record
             self.trainer.should_stop = True
 
@@ -312,7 +314,6 @@ class Classifier(pl.LightningModule):
         return {"loss": loss, "seen": self._num_images, "train_s": train_s}
 
     def _restore_epoch(self, states: list[State]) -> None:
-        self.on_train_epoch_start()  # which Lightning does not call within an epoch
         if len(states) != self.trainer.world_size:
             return  # the epoch's loss is that of its rest
         state = states[self.global_rank]
