@@ -12,10 +12,12 @@ import torch
 from conftest import numbers, same_bits, weights
 from cutting import cut
 from rectifiers import activations as A
+from rectifiers.data.datamodule import EpochLoader
 from rectifiers.initializers import he, lecun
 from rectifiers.models.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
+from rectifiers.training.diagnostics import ZigzagMeasure
 from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units
 from rectifiers.training.train import train
 from refusals import refused
@@ -169,9 +171,13 @@ def test_interrupted_interventions_end_with_equal_bits(
     assert same_bits(weights(continued), weights(whole))
 
 
-def test_state_of_another_version_is_refused() -> None:
-    with refused(r"the run's checkpoint cannot be read \('trained'\)"):
-        ReviveDead(1).load_state_dict({"kept": {}})
+@pytest.mark.parametrize(
+    ("part", "state"),
+    [(ReviveDead, {"kept": {}}), (ReviveDead, 3), (EpochLoader, {}), (ZigzagMeasure, 3)],
+)
+def test_state_of_another_version_is_refused(part: Any, state: Any) -> None:
+    with refused(r"the run's checkpoint cannot be read \("):
+        part.load_state_dict(SimpleNamespace(), state)
 
 
 def test_greedy_refuses_several_processes() -> None:
