@@ -77,8 +77,8 @@ def _drawn(model: nn.Module, shapes: Collection[tuple[int, ...]]) -> list[Tensor
         drawn = [draw(shape) for shape in shapes]
     except (RuntimeError, TypeError) as error:  # more than an integer or the memory holds
         raise InputError(
-            f"example_input of shape {', '.join(map(str, shapes))} cannot be drawn, for memory does "
-            "not hold it; give a smaller batch"
+            f"example_input of shape {', '.join(map(str, shapes))} cannot be drawn: it is larger "
+            "than memory; give a smaller batch"
         ) from error
     return drawn if first.is_meta else [x.to(first) for x in drawn]
 
